@@ -1,0 +1,223 @@
+"""One spelling per meaning: the dialect that patterns are written in.
+
+    constants      are values of the graph, wherever the exporter put them (Constant node, initializer)
+    Identity       is gone, so is a Concat of one operand and a Slice that keeps the whole of an input
+    bounds, axes   are operands, as in opset 18 (Clip's min and max, Slice's starts and ends, Squeeze's axes …)
+    attributes     that equal the operator's default are gone
+    dead nodes     (nothing that is an output needs them) are gone
+
+Nothing here changes a bit of any output: each step has a test in tests/test_canonical.py that runs both spellings.
+What is deliberately not done: removing additions of zero (−0 would change) and folding constants (onnxruntime's
+arithmetic need not be numpy's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import onnx.defs
+
+from .graph import Array, Attribute, Graph, Node
+
+INT64_MAX = 2**63 - 1
+
+# operator: (the opset that made operands of these attributes, the attributes in operand order with their dtypes)
+_OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
+    "Clip": (11, (("min", "float32"), ("max", "float32"))),
+    "Slice": (10, (("starts", "int64"), ("ends", "int64"), ("axes", "int64"))),
+    "Squeeze": (13, (("axes", "int64"),)),
+    "Unsqueeze": (13, (("axes", "int64"),)),
+    "Split": (13, (("split", "int64"),)),
+    "ReduceSum": (13, (("axes", "int64"),)),
+    "ReduceMean": (18, (("axes", "int64"),)),
+    "ReduceMax": (18, (("axes", "int64"),)),
+    "ReduceMin": (18, (("axes", "int64"),)),
+    "ReduceProd": (18, (("axes", "int64"),)),
+    "ReduceL1": (18, (("axes", "int64"),)),
+    "ReduceL2": (18, (("axes", "int64"),)),
+    "ReduceLogSumExp": (18, (("axes", "int64"),)),
+    "ReduceSumSquare": (18, (("axes", "int64"),)),
+    "Pad": (11, (("pads", "int64"), ("value", "float32"))),
+    "TopK": (10, (("k", "int64"),)),
+}
+# Their default changed on the way, so it is always written out.
+_EXPLICIT: dict[str, tuple[str, Callable[[int], int]]] = {
+    "Softmax": ("axis", lambda opset: 1 if opset < 13 else -1),
+    "LogSoftmax": ("axis", lambda opset: 1 if opset < 13 else -1),
+    "Hardmax": ("axis", lambda opset: 1 if opset < 13 else -1),
+}
+
+
+def canonicalise(graph: Graph) -> Graph:
+    """The same computation in the canonical dialect; every node remembers the file's nodes it came from."""
+    return _Canonicaliser(graph).run()
+
+
+class _Canonicaliser:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.constants: dict[str, Array] = dict(graph.constants)
+        self.aliases: dict[str, str] = {}
+        self.through: dict[str, tuple[int, ...]] = {}  # value or alias → file's nodes looked through
+        self.inputs = {value.name: value for value in graph.inputs}
+        self.taken = {*self.constants, *self.inputs, *(o for n in graph.nodes for o in n.outputs)}
+
+    def run(self) -> Graph:
+        nodes = [kept for node in self.graph.nodes if (kept := self.visit(node)) is not None]
+        results = tuple(self.resolve(result) for result in self.graph.results)
+        alive = _needed(nodes, results)
+        living = tuple(n for n in nodes if n.index in alive)
+        used = {v for n in living for v in n.inputs} | set(results)
+        seen = set(alive).union(*(n.through for n in living), *(self.through.get(r, ()) for r in self.graph.results))
+        return replace(
+            self.graph,
+            nodes=living,
+            results=results,
+            constants={k: v for k, v in self.constants.items() if k in used},
+            aliases=self.aliases,
+            through={o.name: self.through.get(r, ()) for o, r in zip(self.graph.outputs, self.graph.results, strict=True)},
+            dead=tuple(n.index for n in self.graph.nodes if n.index not in seen),
+            overridable=frozenset(k for k in self.graph.overridable if k in used),
+        )
+
+    def resolve(self, name: str) -> str:
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+    def visit(self, node: Node) -> Node | None:
+        """The node in the canonical dialect, or None if it only renames a value."""
+        through = tuple(dict.fromkeys(i for v in node.inputs for i in self.through.get(v, ())))
+        inputs = tuple(self.resolve(v) for v in node.inputs)
+        if node.op == "Constant" and (value := _constant(node)) is not None:
+            self.constants[node.outputs[0]] = value
+            self.through[node.outputs[0]] = (node.index,)
+            return None
+        if node.op == "Identity" or (node.op == "Concat" and len(inputs) == 1):
+            return self.rename(node, through)
+        node = replace(node, inputs=inputs, through=through)
+        node = self.attributes_to_operands(node)
+        node = self.trim(node)
+        if node.op == "Slice" and self.keeps_everything(node):
+            return self.rename(node, through)
+        return node
+
+    def rename(self, node: Node, through: tuple[int, ...]) -> None:
+        self.aliases[node.outputs[0]] = node.inputs[0]
+        self.through[node.outputs[0]] = (node.index, *through)
+
+    def constant(self, node: Node, label: str, value: Array) -> str:
+        name = f"{node.outputs[0]}:{label}"
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        value.setflags(write=False)
+        self.constants[name] = value
+        return name
+
+    def attributes_to_operands(self, node: Node) -> Node:
+        since, operands = _OPERANDS.get(node.op, (0, ()))
+        attributes = dict(node.attributes)
+        inputs, spelled = list(node.inputs), list(node.spelled)
+        if self.graph.opset < since:
+            if node.op == "Slice" and "axes" not in attributes and isinstance(starts := attributes.get("starts"), tuple):
+                attributes["axes"] = tuple(range(len(starts)))
+            if node.op == "Pad" and "value" not in attributes:
+                attributes["value"] = 0.0
+            del inputs[1:], spelled[1:]
+            for name, dtype in operands:
+                given = attributes.pop(name, None)
+                inputs.append("" if given is None else self.constant(node, name, np.asarray(given, dtype)))
+                spelled.append(inputs[-1])
+        if node.op == "Slice":
+            self.plain_slice(node, inputs, spelled)
+        if node.op in _EXPLICIT:
+            name, default = _EXPLICIT[node.op]
+            attributes.setdefault(name, default(self.graph.opset))
+        while inputs and not inputs[-1]:
+            inputs.pop(), spelled.pop()
+        return replace(node, inputs=tuple(inputs), spelled=tuple(spelled), attributes=attributes)
+
+    def plain_slice(self, node: Node, inputs: list[str], spelled: list[str]) -> None:
+        """Slice's bounds as int64, its axes written out, steps of 1 left out."""
+        for place, label in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps")):
+            value = self.constants.get(inputs[place]) if place < len(inputs) and inputs[place] else None
+            if value is not None and value.dtype != np.int64:
+                inputs[place] = spelled[place] = self.constant(node, label, value.astype(np.int64))
+        starts = self.constants.get(inputs[1]) if len(inputs) > 1 else None
+        if starts is not None and (len(inputs) < 4 or not inputs[3]):
+            axes = self.constant(node, "axes", np.arange(starts.size, dtype=np.int64))
+            inputs[3:4], spelled[3:4] = [axes], [axes]
+        steps = self.constants.get(inputs[4]) if len(inputs) > 4 and inputs[4] else None
+        if steps is not None and bool((steps == 1).all()):
+            del inputs[4:], spelled[4:]
+
+    def trim(self, node: Node) -> Node:
+        """Without the attributes that equal the operator's default."""
+        defaults = _defaults(node.op, self.graph.opset)
+        explicit = _EXPLICIT.get(node.op, ("", None))[0]
+        kept = {k: v for k, v in sorted(node.attributes.items()) if k == explicit or k not in defaults or not _same(defaults[k], v)}
+        return replace(node, attributes=kept)
+
+    def keeps_everything(self, node: Node) -> bool:
+        """A Slice of a graph input with fixed sizes that takes all of it. onnxruntime holds inputs to those sizes."""
+        source = self.inputs.get(node.inputs[0])
+        bounds = [self.constants.get(v) for v in node.inputs[1:]]
+        if source is None or len(bounds) != 3 or any(b is None for b in bounds):
+            return False
+        starts, ends, axes = (b.reshape(-1).tolist() for b in bounds if b is not None)
+        if not len(starts) == len(ends) == len(axes):
+            return False
+        for start, end, axis in zip(starts, ends, axes, strict=True):
+            if not -len(source.shape) <= axis < len(source.shape):
+                return False
+            size = source.shape[axis]
+            if start != 0 or not (end == INT64_MAX or (isinstance(size, int) and end >= size)):
+                return False
+        return True
+
+
+def _needed(nodes: list[Node], results: tuple[str, ...]) -> frozenset[int]:
+    producer = {o: n for n in nodes for o in n.outputs if o}
+    needed: set[int] = set()
+    todo = [producer[r] for r in results if r in producer]
+    while todo:
+        node = todo.pop()
+        if node.index not in needed:
+            needed.add(node.index)
+            todo += [producer[v] for v in node.inputs if v in producer]
+    return frozenset(needed)
+
+
+def _constant(node: Node) -> Array | None:
+    """The value of a Constant node, or None for the kinds that are left alone (strings, sparse)."""
+    for key, dtype in (("value_float", np.float32), ("value_int", np.int64), ("value_floats", np.float32), ("value_ints", np.int64)):
+        if key in node.attributes:
+            return np.asarray(node.attributes[key], dtype)
+    value = node.attributes.get("value")
+    return value if isinstance(value, np.ndarray) else None
+
+
+@cache
+def _defaults(op: str, opset: int) -> dict[str, Attribute]:
+    try:
+        schema = onnx.defs.get_schema(op, opset)
+    except onnx.defs.SchemaError:
+        return {}
+    defaults: dict[str, Attribute] = {}
+    for name, attribute in schema.attributes.items():
+        if attribute.default_value.name:
+            value = onnx.helper.get_attribute_value(attribute.default_value)
+            defaults[name] = value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+    if op in ("RandomNormalLike", "RandomUniformLike"):
+        defaults["dtype"] = 1  # left out, it is the operand's: float32 in every graph that is read here
+    return defaults
+
+
+def _same(a: Attribute, b: Attribute) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return False
+    return type(a) is type(b) and a == b

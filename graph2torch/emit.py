@@ -1,0 +1,360 @@
+"""Writes the policy as Python source that needs torch and safetensors only, the way a person would write it.
+
+Source is built as syntax trees and unparsed, so that no name of a model file is ever pasted into code: inputs and
+outputs appear as identifiers, and file names only inside the docstring, escaped.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .spec import Block, Expression, Method, Module, PolicySpec
+from .text import docstring, identifier
+
+WIDTH = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What the docstring tells about the origin. `sources`: one line a file; `keys`: module here → the checkpoint's."""
+
+    title: str
+    sources: tuple[str, ...]
+    keys: Mapping[str, str]
+    checkpoint_module: str = "Policy"
+
+
+def emit(spec: PolicySpec, origin: Provenance) -> str:
+    """The source of model.py."""
+    return _Writer(spec, origin).write()
+
+
+class _Writer:
+    def __init__(self, spec: PolicySpec, origin: Provenance) -> None:
+        self.spec, self.origin = spec, origin
+        self.field = {value.name: value.field for value in spec.inputs}
+        self.producer = {value: block for block in spec.blocks for value in block.outputs}
+        self.noise = {value: field for field, value in spec.noise.items()}
+        self.normalises = any(b.statistics for b in spec.blocks)
+
+    def write(self) -> str:
+        imports, helpers = self.layers()
+        methods = [self.forward(), *(self.method(m) for m in self.spec.methods)]
+        head = f'"""{docstring(self.docstring())}\n"""\n{self.imports(imports)}\n{self.tables()}'
+        policy = "class Policy(nn.Module):\n" + "\n\n".join([self.constructor(), *methods])
+        return "\n\n\n".join(part.strip("\n") for part in (head, *helpers, policy, self.load())) + "\n"
+
+    # ------------------------------------------------------------------------------------------ head of the file
+    def docstring(self) -> str:
+        spec = self.spec
+        lines = [self.origin.title, *self.origin.sources]
+        rows = [("in ", i.name, i.size, i.meaning + ("" if i.used else " (not used)")) for i in spec.inputs]
+        rows += [("out", o.name, o.size, self.meaning(o.meaning, o.constant)) for o in spec.outputs]
+        rows = [(kind, re.sub(r"[^\x20-\x7e]", "?", name)[:60], size, text) for kind, name, size, text in rows]
+        wide = max((len(row[1]) for row in rows), default=0)
+        sizes = max((len(row[2]) for row in rows), default=0)
+        lines += [f"{kind} {name:<{wide}}  {size:<{sizes}}  {text}".rstrip() for kind, name, size, text in rows]
+        return "\n".join(lines)
+
+    @staticmethod
+    def meaning(text: str, constant: object) -> str:
+        numbers = "" if constant is None else " ".join(f"{x:g}" for x in constant.reshape(-1)[:8].tolist())  # type: ignore[attr-defined]
+        return f"{text}: {numbers}" if numbers and text else text or numbers
+
+    def imports(self, needed: Iterable[str]) -> str:
+        lines = {"from collections import namedtuple", "from pathlib import Path", "import torch", "from safetensors.torch import load_file", "from torch import Tensor, nn"}
+        lines |= set(needed) | {line for m in self.spec.methods for line in m.imports}
+        standard = sorted(line for line in lines if not re.match(r"(from|import) (torch|safetensors)", line))
+        third = sorted(line for line in lines if line not in standard)
+        third.sort(key=lambda line: (line.startswith("from"), line.split()[1]))
+        return "\n".join([*standard, "", *third]) + "\n"
+
+    def tables(self) -> str:
+        spec, rows = self.spec, []
+        if self.origin.keys:
+            rows.append(f"CHECKPOINT_KEYS = {{  # here: in {_text(self.origin.checkpoint_module)} of the .pt")
+            entries = [f"{_text(here)}: {_text(there)}" for here, there in self.origin.keys.items()]
+            rows += [*pack(entries, 4), "}"]
+        if constants := {o.field: o.constant.tolist() for o in spec.outputs if o.constant is not None}:
+            rows += table("METADATA", [f"{_text(field)}: {_literal(value)}" for field, value in constants.items()])
+        rows += named_tuple("Outputs", [o.field for o in spec.outputs])
+        if all(o.field == o.name for o in spec.outputs):
+            rows.append("OUTPUT_NAMES = {field: field for field in Outputs._fields}")
+        else:
+            rows += table("OUTPUT_NAMES", [f"{_text(o.field)}: {_text(o.name)}" for o in spec.outputs])
+        if spec.noise:
+            rows += named_tuple("Noise", list(spec.noise))
+        return "\n".join(rows) + "\n"
+
+    def layers(self) -> tuple[set[str], list[str]]:
+        """The imports and definitions of the layers that the blocks and methods need, each once."""
+        imports: set[str] = set()
+        definitions: dict[str, str] = {}
+        files = [b.layer for b in self.spec.blocks if b.layer] + [m.layer for m in self.spec.methods if m.layer]
+        for path in dict.fromkeys(files):
+            source = Path(path).read_text(encoding="utf-8")
+            lines = source.splitlines()
+            for node in ast.parse(source).body:
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    if not (isinstance(node, ast.ImportFrom) and node.module == "torch"):
+                        imports.add(ast.unparse(node))
+                elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                    definitions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+        return imports, list(definitions.values())
+
+    # ------------------------------------------------------------------------------------------ class Policy
+    def constructor(self) -> str:
+        lines = ["    def __init__(self) -> None:", "        super().__init__()"]
+        sequences: dict[str, list[str]] = {}
+        for block in self.spec.blocks:
+            if block.sequence:
+                sequences.setdefault(block.sequence, []).append(self.construct(block))
+        for block in self.spec.blocks:
+            if block.sequence in sequences:
+                members = sequences.pop(block.sequence)
+                lines += wrap(f"self.{block.sequence} = nn.Sequential", members, 8, packed=True)
+            elif isinstance(block.code, Module) and not block.sequence:
+                lines.append(f"        self.{block.name} = {self.construct(block)}")
+            elif isinstance(block.code, Expression):
+                for parameter in block.parameters:
+                    shape = ", ".join(map(str, self.spec.graph.constants[parameter.value].shape))
+                    path = self.spec.parameter_path(block, parameter)
+                    zeros = f"torch.zeros({shape})"
+                    lines.append(f"        self.{path} = nn.Parameter({zeros})" if parameter.trainable else f'        self.register_buffer("{path}", {zeros})')
+        if any(o.constant is not None for o in self.spec.outputs):
+            lines.append("        for name, value in METADATA.items():")
+            lines.append("            self.register_buffer(name, torch.tensor(value), persistent=False)")
+        return "\n".join(lines)
+
+    def construct(self, block: Block) -> str:
+        assert isinstance(block.code, Module)
+        return f"{block.code.class_name}({', '.join(map(repr, block.code.arguments))})"
+
+    def signature(self) -> str:
+        return ", ".join(["self", *(f"{i.field}: Tensor" for i in self.spec.inputs)])
+
+    def forward(self) -> str:
+        outputs = self.spec.outputs
+        wanted = [o.value for o in outputs if o.constant is None]
+        body, names = self.statements(wanted, keep_labels=True)
+        results = [ast.unparse(names[o.value]) if o.constant is None else f"self.{o.field}" for o in outputs]
+        noise = ", noise: Noise | None = None" if self.spec.noise else ""
+        head = wrap("def forward", [*self.signature().split(", "), *([noise[2:]] if noise else [])], 4, tail=" -> Outputs:")
+        final = wrap("return Outputs", results, 8, packed=True)
+        return "\n".join([*head, *body, *final])
+
+    def method(self, method: Method) -> str:
+        body, names = self.statements(list(method.values.values()), keep_labels=False, result=method)
+        expression = substitute(method.result, {name: names[value] for name, value in method.values.items()})
+        head = wrap(f"def {method.name}", self.signature().split(", "), 4, tail=f" -> {method.returns}:{'  # ' if method.comment else ''}{method.comment}")
+        return "\n".join([*head, *body, *statement("return ", expression)])
+
+    def statements(self, wanted: Sequence[str], keep_labels: bool, result: Method | None = None) -> tuple[list[str], dict[str, ast.expr]]:
+        """The statements that compute `wanted`, and the expression that stands for each value after them."""
+        steps = self.slice(wanted)
+        uses: dict[str, int] = {}
+        for step in steps:
+            for value in step.reads:
+                uses[value] = uses.get(value, 0) + 1
+        final = list(wanted)
+        if result is not None:
+            counts = [n.id for n in ast.walk(ast.parse(result.result)) if isinstance(n, ast.Name)]
+            final = [result.values[n] for n in counts if n in result.values]
+        for value in final:
+            uses[value] = uses.get(value, 0) + 1
+        names: dict[str, ast.expr] = {name: ast.Name(field) for name, field in self.field.items()}
+        taken = {*self.field.values(), "self", "noise"}
+        lines: list[str] = []
+        for step in steps:
+            expression = self.expression(step, names, lines, taken)
+            single = len(step.outputs) == 1 and uses.get(step.outputs[0], 0) == 1
+            if single and (not step.label or not keep_labels) and len(ast.unparse(expression)) <= WIDTH - 34:
+                names[step.outputs[0]] = expression
+                continue
+            targets = []
+            for output in step.outputs:
+                name = identifier(step.label or "x", taken)
+                taken.add(name)
+                names[output] = ast.Name(name)
+                targets.append(name)
+            lines += statement(f"{', '.join(targets)} = ", expression)
+        return lines, names
+
+    def slice(self, wanted: Iterable[str]) -> list[_Step]:
+        """What has to be computed for `wanted`, in order; a sequence counts as one step."""
+        needed: set[int] = set()
+        todo = list(wanted)
+        while todo:
+            value = todo.pop()
+            block = self.producer.get(value)
+            if block is not None and id(block) not in needed:
+                needed.add(id(block))
+                todo += block.reads
+        steps: list[_Step] = []
+        for block in self.spec.blocks:
+            if id(block) not in needed:
+                continue
+            if block.sequence and steps and steps[-1].blocks[-1].sequence == block.sequence and steps[-1].outputs == block.reads:
+                steps[-1] = _Step((*steps[-1].blocks, block))
+            else:
+                steps.append(_Step((block,)))
+        return steps
+
+    def expression(self, step: _Step, names: Mapping[str, ast.expr], lines: list[str], taken: set[str]) -> ast.expr:
+        first = step.blocks[0]
+        if isinstance(first.code, Module):
+            arguments = [names[v] for v in first.reads]
+            return ast.Call(ast.Attribute(ast.Name("self"), first.sequence or first.name), arguments, [])
+        places: dict[str, ast.expr | list[ast.expr]] = {
+            name: [names[v] for v in values] if name == first.code.starred else names[values[0]] for name, values in first.inputs
+        }
+        for parameter in first.parameters:
+            places[parameter.name] = ast.Attribute(ast.Name("self"), self.spec.parameter_path(first, parameter))
+        for name, text in first.code.draws:
+            drawn = substitute(text, places)
+            given = ast.Attribute(ast.Name("noise"), self.noise[first.outputs[0]])
+            variable = identifier(name, taken)
+            taken.add(variable)
+            lines += statement(f"{variable} = ", ast.IfExp(ast.Name("noise"), given, drawn))
+            places[name] = ast.Name(variable)
+        return substitute(first.code.text, places)
+
+    # ------------------------------------------------------------------------------------------ load
+    def load(self) -> str:
+        lines = ['def load(path=Path(__file__).with_name("weights.safetensors"), device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
+        if self.origin.keys:
+            module = _text(self.origin.checkpoint_module)
+            lines += [
+                '    if str(path).endswith(".pt"):  # of the same training, later',
+                f'        theirs = torch.load(path, map_location="cpu", weights_only=True)[{module}]',
+                '        state = {o + k[len(t):]: v for o, t in CHECKPOINT_KEYS.items() for k, v in theirs.items() if f"{k}.".startswith(f"{t}.")}',
+                *(
+                    [
+                        '        for n in {k.rsplit(".", 1)[0] for k in state if k.endswith(".running_variance")}:',
+                        '            state[f"{n}.std"] = (state[f"{n}.running_variance"] / state[f"{n}.normalization_steps"]).double().sqrt().float()',
+                    ]
+                    if self.normalises
+                    else []
+                ),
+                '        print("missing, unexpected keys:", *policy.load_state_dict(state, strict=False))',
+                "    else:",
+                "        policy.load_state_dict(load_file(path))",
+            ]
+        else:
+            lines.append("    policy.load_state_dict(load_file(path))")
+        if any(isinstance(b.code, Module) and b.code.class_name == "nn.Linear" for b in self.spec.blocks):
+            lines += [
+                "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
+                "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster in small batches",
+            ]
+        lines.append("    return policy.to(device, dtype).eval()")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A block, or the blocks of one nn.Sequential."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.blocks[0].reads
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.blocks[-1].outputs
+
+    @property
+    def label(self) -> str:
+        return self.blocks[-1].label
+
+
+# ---------------------------------------------------------------------------------------------- expressions, lines
+class _Substitute(ast.NodeTransformer):
+    def __init__(self, places: Mapping[str, ast.expr | list[ast.expr]]) -> None:
+        self.places = places
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self.places.get(node.id, node)
+        return node if isinstance(value, list) else value
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        elements: list[ast.expr] = []
+        for element in node.elts:
+            several = self.places.get(element.value.id) if isinstance(element, ast.Starred) and isinstance(element.value, ast.Name) else None
+            elements += several if isinstance(several, list) else [self.visit(element)]
+        return ast.List(elements)
+
+
+def substitute(text: str, places: Mapping[str, ast.expr | list[ast.expr]]) -> ast.expr:
+    """The expression `text` with its names replaced; brackets come where they are needed."""
+    tree = _Substitute(places).visit(ast.parse(text, mode="eval").body)
+    assert isinstance(tree, ast.expr)
+    return tree
+
+
+def statement(start: str, expression: ast.expr, indent: int = 8) -> list[str]:
+    """`start` and the expression on one line, or with the outermost call's arguments a line each."""
+    line = " " * indent + start + ast.unparse(expression)
+    if len(line) <= WIDTH or not isinstance(expression, ast.Call) or len(expression.args) < 2:
+        return [line]
+    return wrap(f"{start}{ast.unparse(expression.func)}", [ast.unparse(a) for a in (*expression.args, *expression.keywords)], indent)
+
+
+def wrap(start: str, arguments: Sequence[str], indent: int, tail: str = "", packed: bool = False) -> list[str]:
+    """`start(arguments)tail` on one line if it fits, else with the arguments on lines of their own."""
+    space = " " * indent
+    line = f"{space}{start}({', '.join(arguments)}){tail}"
+    if len(line) <= WIDTH:
+        return [line]
+    if not packed:
+        return [f"{space}{start}(", *(f"{space}    {a}," for a in arguments), f"{space}){tail}"]
+    rows = pack(arguments, indent + 4)
+    return [f"{space}{start}(", *rows[:-1], f"{rows[-1].rstrip(',')}){tail}"]
+
+
+def pack(entries: Iterable[str], indent: int) -> list[str]:
+    """`entries`, each with a comma behind it, on as few lines as they fit on."""
+    rows: list[str] = []
+    for entry in entries:
+        if rows and len(rows[-1]) + len(entry) + 2 <= WIDTH:
+            rows[-1] += f" {entry},"
+        else:
+            rows.append(f"{' ' * indent}{entry},")
+    return rows
+
+
+def named_tuple(name: str, fields: Sequence[str]) -> list[str]:
+    """`NAME = namedtuple("NAME", "a b c")`, the string over several lines if it has to be."""
+    start = f'{name} = namedtuple("{name}", '
+    words, rows = list(fields), [""]
+    while words:
+        if rows[-1] and len(start) + len(rows[-1]) + len(words[0]) + 4 > WIDTH:
+            rows[-1] += " "
+            rows.append("")
+        rows[-1] += (" " if rows[-1] else "") + words.pop(0)
+    quoted = [f'"{row}"' for row in rows]
+    return [start + quoted[0], *(" " * len(start) + row for row in quoted[1:-1]), *([" " * len(start) + quoted[-1] + ")"] if len(quoted) > 1 else [])] if len(quoted) > 1 else [start + quoted[0] + ")"]
+
+
+def table(name: str, rows: Sequence[str]) -> list[str]:
+    """`NAME = {…}` on one line if it fits, else a row a line."""
+    line = f"{name} = {{{', '.join(rows)}}}"
+    return [line] if len(line) <= WIDTH else [f"{name} = {{", *(f"    {row}," for row in rows), "}"]
+
+
+def _text(value: str) -> str:
+    """A string literal in double quotes, ASCII only."""
+    return json.dumps(value)
+
+
+def _literal(value: object) -> str:
+    """Numbers and nested lists of them; what is not finite as a call of float."""
+    return re.sub(r"\b(inf|nan)\b", r'float("\1")', repr(value))

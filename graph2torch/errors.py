@@ -1,0 +1,49 @@
+"""Every error the package raises. Each message is one paragraph: what is wrong, where, and what to do about it.
+
+    Graph2TorchError            exit status 2, nothing written
+    ├── ModelError              the .onnx can't be read or isn't a valid graph
+    ├── UnsupportedGraph        the graph is valid, but holds something that can't be rebuilt
+    ├── CheckpointError         the .pt can't be read, or holds no policy
+    ├── PairError               the .pt is of another network than the .onnx
+    ├── RuleError               a rule file is wrong
+    ├── OutputError             the output folder can't be written
+    └── DeviceError             exit status 3: the device asked for is not usable
+"""
+
+from __future__ import annotations
+
+
+class Graph2TorchError(Exception):
+    """Base class: `str(error)` is the paragraph to show, `exit_status` what the command line returns."""
+
+    exit_status = 2
+
+
+class ModelError(Graph2TorchError):
+    """The .onnx can't be read or isn't a valid graph."""
+
+
+class UnsupportedGraph(Graph2TorchError):
+    """The graph is valid, but holds something that can't be rebuilt."""
+
+
+class CheckpointError(Graph2TorchError):
+    """The .pt can't be read, or holds no policy."""
+
+
+class PairError(Graph2TorchError):
+    """The .pt is of another network than the .onnx."""
+
+
+class RuleError(Graph2TorchError):
+    """A rule file is wrong."""
+
+
+class OutputError(Graph2TorchError):
+    """The output folder can't be written."""
+
+
+class DeviceError(Graph2TorchError):
+    """The device asked for is not usable."""
+
+    exit_status = 3

@@ -1,0 +1,389 @@
+"""The pattern engine. A pattern is an ONNX function; a match is a place in the graph that computes it.
+
+    Normalizer (obs, mean, std, lo, hi) => (y) {
+        d = Sub (obs, mean)
+        q = Div (d, std)
+        y = Clip (q, lo, hi)
+    }
+
+The function's inputs are captured, its outputs may be used anywhere, and every other value in it must stay inside
+the match. Operands of commutative operators match in any order; the same name twice means the same tensor;
+`Constant <value = float {3.0}> ()` matches a constant of that value wherever the exporter put it; an attribute that
+the pattern doesn't name must have its default, and `axis: int = @axis` captures one. Larger patterns go first, and
+each node is claimed once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import numpy_helper
+
+from .errors import RuleError
+from .graph import Array, Attribute, Graph, Node, read_attribute
+from .text import one_line, quoted
+
+COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+_HEADER = '<domain: "graph2torch.rules", opset_import: ["" : 18]>\n'
+
+
+@dataclass(frozen=True, slots=True)
+class PatternNode:
+    """One operator of a pattern. `captures`: attribute name → the parameter that captures it."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute]
+    captures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An ONNX function as a pattern.
+
+    constant_inputs: captured inputs that must be constants (weights)
+    variadic:        captured input that stands for all remaining operands of its node, if any
+    constants:       values inside the pattern that match by value
+    steps:           the nodes in the order in which they are searched, each connected to those before
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[PatternNode, ...]
+    constants: Mapping[str, Array]
+    constant_inputs: frozenset[str] = frozenset()
+    variadic: str = ""
+    steps: tuple[int, ...] = ()
+
+    @property
+    def internal(self) -> frozenset[str]:
+        return frozenset(o for n in self.nodes for o in n.outputs) - set(self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a place that looks like the pattern is not one: the reason, and the node that decides it."""
+
+    reason: str
+    node: Node | None = None
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}" if self.node else self.reason
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place in `graph` where `pattern` stands. `nodes` are in the pattern's order; `values` maps its names to values."""
+
+    pattern: Pattern
+    graph: Graph
+    nodes: tuple[Node, ...]
+    values: Mapping[str, str]
+    rest: tuple[str, ...] = ()
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    def constant(self, name: str) -> Array:
+        """The value of the captured constant `name`."""
+        return self.graph.constants[self.values[name]]
+
+    def is_constant(self, name: str) -> bool:
+        return self.values.get(name, "") in self.graph.constants
+
+    def operands(self, name: str) -> tuple[str, ...]:
+        """The values captured by `name`: several for the variadic one, none for an operand that is left out."""
+        if name == self.pattern.variadic:
+            return self.rest
+        return (self.values[name],) if self.values.get(name) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The furthest that a rule got at a place: how many of its nodes stood there, and what stopped it."""
+
+    rule: str
+    matched: int
+    size: int
+    refusal: Refusal
+
+
+class Matchable:
+    """What the engine needs of a rule: a name, patterns, and a check of each place found."""
+
+    name: str
+    patterns: tuple[Pattern, ...]
+
+    def check(self, match: Match) -> Refusal | None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A rule and the place it matched."""
+
+    rule: str
+    match: Match
+
+
+# ---------------------------------------------------------------------------------------------- patterns
+def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), variadic: str = "") -> Pattern:
+    """Reads a pattern from ONNX's textual syntax. Raises RuleError, naming `where`, for what isn't a usable pattern."""
+    try:
+        function = onnx.parser.parse_function(_HEADER + text.strip())
+    except onnx.parser.ParseError as error:
+        raise RuleError(f"{where}: the pattern is not a valid ONNX function ({one_line(str(error), 200)}).") from None
+    constants: dict[str, Array] = {}
+    nodes: list[PatternNode] = []
+    parameters = set(function.attribute)
+    for proto in function.node:
+        attributes: dict[str, Attribute] = {}
+        captures: dict[str, str] = {}
+        for attribute in proto.attribute:
+            if attribute.ref_attr_name:
+                if attribute.type == onnx.AttributeProto.UNDEFINED:
+                    raise RuleError(f"{where}: `{attribute.name} = @{attribute.ref_attr_name}` needs a type, as in `{attribute.name}: float = @{attribute.ref_attr_name}`.")
+                if attribute.ref_attr_name not in parameters:
+                    raise RuleError(f"{where}: `@{attribute.ref_attr_name}` is not declared; write `{function.name} <{attribute.ref_attr_name}> (…)`.")
+                captures[attribute.name] = attribute.ref_attr_name
+            else:
+                attributes[attribute.name] = read_attribute(attribute, where)
+        if proto.op_type == "Constant":
+            constants[proto.output[0]] = numpy_helper.to_array(proto.attribute[0].t)
+        else:
+            nodes.append(PatternNode(proto.op_type, tuple(proto.input), tuple(proto.output), attributes, captures))
+    pattern = Pattern(function.name, tuple(function.input), tuple(function.output), tuple(nodes), constants, frozenset(constant_inputs), variadic)
+    _check_pattern(pattern, where)
+    return Pattern(**{**pattern.__dict__, "steps": _search_order(pattern, where)})
+
+
+def _check_pattern(pattern: Pattern, where: str) -> None:
+    produced = {o for n in pattern.nodes for o in n.outputs}
+    read = {v for n in pattern.nodes for v in n.inputs if v}
+    known = produced | set(pattern.inputs) | set(pattern.constants)
+    faults = [f"`{v}` is read, but nothing produces it" for v in sorted(read - known)]
+    faults += [f"the input `{v}` is not used" for v in pattern.inputs if v not in read]
+    faults += [f"the output `{v}` is not produced" for v in pattern.outputs if v not in produced]
+    faults += [f"`{v}` is declared constant, but is no input" for v in sorted(pattern.constant_inputs - set(pattern.inputs))]
+    if pattern.variadic and pattern.variadic not in pattern.inputs:
+        faults.append(f"`{pattern.variadic}` is declared variadic, but is no input")
+    if not pattern.nodes:
+        faults.append("it has no operators")
+    if faults:
+        raise RuleError(f"{where}: the pattern {pattern.name} can't be used: {'; '.join(faults)}.")
+
+
+def _search_order(pattern: Pattern, where: str) -> tuple[int, ...]:
+    """From the last operator on, each next one is connected to those before it."""
+    order = [len(pattern.nodes) - 1]
+    while len(order) < len(pattern.nodes):
+        seen = {v for i in order for v in (*pattern.nodes[i].inputs, *pattern.nodes[i].outputs)} - {""}
+        left = [i for i in range(len(pattern.nodes)) if i not in order]
+        connected = [i for i in left if seen & set(pattern.nodes[i].outputs)] or [i for i in left if seen & set(pattern.nodes[i].inputs)]
+        if not connected:
+            raise RuleError(f"{where}: the pattern {pattern.name} falls into parts that share no value; make rules of them.")
+        order.append(connected[-1])
+    return tuple(order)
+
+
+# ---------------------------------------------------------------------------------------------- matching
+def match_rules(graph: Graph, rules: Sequence[Matchable]) -> tuple[tuple[Claim, ...], tuple[NearMiss, ...]]:
+    """Every place of every rule in the canonical `graph`, larger patterns first, each node claimed once.
+
+    Returns the claims in the graph's order, and for each unclaimed node the rule that came nearest there.
+    """
+    engine = Engine(graph)
+    patterns = [(rule, pattern) for rule in rules for pattern in rule.patterns]
+    patterns.sort(key=lambda pair: -len(pair[1].nodes))
+    claims: list[Claim] = []
+    for rule, pattern in patterns:
+        for root in engine.roots(pattern):
+            if root.index not in engine.claimed and (found := engine.find(rule, pattern, root)) is not None:
+                engine.claimed |= {n.index for n in found.nodes}
+                claims.append(Claim(rule.name, found))
+    place = {node.index: i for i, node in enumerate(graph.nodes)}
+    claims.sort(key=lambda claim: max(place[n.index] for n in claim.match.nodes))
+    misses = [miss for node in graph.nodes if node.index not in engine.claimed and (miss := engine.nearest.get(node.index)) is not None]
+    return tuple(claims), tuple(dict.fromkeys(misses))
+
+
+class Engine:
+    """Backtracking search over one graph; keeps which nodes are claimed and how near each rule came."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.users = graph.users()
+        self.producer = {o: n for n in graph.nodes for o in n.outputs if o}
+        self.by_op: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            self.by_op.setdefault(node.op, []).append(node)
+        self.results = set(graph.results)
+        self.claimed: set[int] = set()
+        self.nearest: dict[int, NearMiss] = {}
+
+    def roots(self, pattern: Pattern) -> list[Node]:
+        return self.by_op.get(pattern.nodes[pattern.steps[0]].op, [])
+
+    def find(self, rule: Matchable, pattern: Pattern, root: Node) -> Match | None:
+        """The match of `pattern` whose last operator is `root`, if there is one that `rule` accepts."""
+        search = _Search(self, pattern)
+        for match in search.run(root):
+            refusal = self.leaks(match) or rule.check(match)
+            if refusal is None:
+                return match
+            search.note(len(pattern.nodes), refusal, [n.index for n in match.nodes])
+        for index in search.reached:
+            best = self.nearest.get(index)
+            if search.refusal and (best is None or search.depth / len(pattern.nodes) > best.matched / best.size):
+                self.nearest[index] = NearMiss(rule.name, search.depth, len(pattern.nodes), search.refusal)
+        return None
+
+    def leaks(self, match: Match) -> Refusal | None:
+        inside = {n.index for n in match.nodes}
+        for name in match.pattern.internal:
+            value = match.values.get(name, "")
+            outside = [u for u in self.users.get(value, ()) if u.index not in inside]
+            if outside:
+                return Refusal(f"its inner value {quoted(value)} is also used by {outside[0]}", self.producer.get(value))
+            if value in self.results:
+                return Refusal(f"its inner value {quoted(value)} is an output of the graph", self.producer.get(value))
+        return None
+
+
+Binding = dict[str, str]
+
+
+class _Search:
+    def __init__(self, engine: Engine, pattern: Pattern) -> None:
+        self.engine, self.pattern = engine, pattern
+        self.depth = 0
+        self.refusal: Refusal | None = None
+        self.reached: list[int] = []
+
+    def note(self, depth: int, refusal: Refusal, nodes: list[int]) -> None:
+        if depth >= self.depth and nodes:
+            self.depth, self.refusal, self.reached = depth, refusal, nodes
+
+    def run(self, root: Node) -> Iterator[Match]:
+        yield from self.step(0, {}, (), {}, (), [root])
+
+    def step(
+        self, k: int, values: Binding, rest: tuple[str, ...], attributes: dict[str, Attribute], chosen: tuple[Node, ...], candidates: Sequence[Node] | None = None
+    ) -> Iterator[Match]:
+        if k == len(self.pattern.steps):
+            order = {step: chosen[i] for i, step in enumerate(self.pattern.steps)}
+            yield Match(self.pattern, self.engine.graph, tuple(order[i] for i in range(len(order))), values, rest, attributes)
+            return
+        wanted = self.pattern.nodes[self.pattern.steps[k]]
+        for node in self.candidates(wanted, values, chosen) if candidates is None else candidates:
+            if node in chosen:
+                continue
+            for bound, more, captured in self.unify(wanted, node, values, rest, attributes, chosen):
+                yield from self.step(k + 1, bound, more, captured, (*chosen, node))
+
+    def candidates(self, wanted: PatternNode, values: Binding, chosen: tuple[Node, ...]) -> Sequence[Node]:
+        for output in wanted.outputs:
+            if output in values:
+                producer = self.engine.producer.get(values[output])
+                if producer is None:
+                    self.fail(chosen, f"{quoted(values[output])} should come from {wanted.op}, but is an input or a constant", chosen[-1] if chosen else None)
+                return [producer] if producer else []
+        for value in wanted.inputs:
+            if value in values:
+                return self.engine.users.get(values[value], [])
+        return []
+
+    def fail(self, chosen: tuple[Node, ...], reason: str, node: Node | None) -> None:
+        self.note(len(chosen), Refusal(reason, node), [n.index for n in chosen])
+
+    def unify(
+        self, wanted: PatternNode, node: Node, values: Binding, rest: tuple[str, ...], attributes: dict[str, Attribute], chosen: tuple[Node, ...]
+    ) -> Iterator[tuple[Binding, tuple[str, ...], dict[str, Attribute]]]:
+        """Every way in which `node` can be `wanted`, given what is bound already."""
+        if node.op != wanted.op:
+            return self.fail(chosen, f"{wanted.op} is wanted here", node)
+        if node.index in self.engine.claimed:
+            return self.fail(chosen, "it belongs to another block already", node)
+        captured = self.unify_attributes(wanted, node, attributes, chosen)
+        if captured is None:
+            return None
+        bound = dict(values)
+        for name, value in itertools.zip_longest(wanted.outputs, node.outputs, fillvalue=""):
+            if bool(name) != bool(value) and (name or value in self.engine.users or value in self.engine.results):
+                return self.fail(chosen, f"the pattern has {len(wanted.outputs)} outputs here", node)
+            if name and bound.setdefault(name, value) != value:
+                return self.fail(chosen, f"{quoted(bound[name])} is wanted as its output", node)
+        orders: Iterable[tuple[str, ...]] = [node.inputs]
+        if node.op in COMMUTATIVE and len(node.inputs) == len(wanted.inputs):
+            orders = dict.fromkeys(itertools.permutations(node.inputs))
+        for operands in orders:
+            unified = self.unify_operands(wanted, node, operands, bound, rest, chosen)
+            if unified is not None:
+                yield *unified, captured
+        return None
+
+    def unify_attributes(self, wanted: PatternNode, node: Node, attributes: dict[str, Attribute], chosen: tuple[Node, ...]) -> dict[str, Attribute] | None:
+        captured = dict(attributes)
+        for name in {*wanted.attributes, *wanted.captures, *node.attributes}:
+            given = node.attributes.get(name)
+            if name in wanted.captures:
+                if given is not None:
+                    captured[wanted.captures[name]] = given
+            elif name not in wanted.attributes:
+                self.fail((*chosen, node), f"its attribute {name} is {given}, not the default", node)
+                return None
+            elif given is None or not _equal(wanted.attributes[name], given):
+                self.fail((*chosen, node), f"its attribute {name} is {'the default' if given is None else given}, not {wanted.attributes[name]}", node)
+                return None
+        return captured
+
+    def unify_operands(
+        self, wanted: PatternNode, node: Node, operands: tuple[str, ...], values: Binding, rest: tuple[str, ...], chosen: tuple[Node, ...]
+    ) -> tuple[Binding, tuple[str, ...]] | None:
+        pattern, graph = self.pattern, self.engine.graph
+        bound = dict(values)
+        names = wanted.inputs
+        if names and names[-1] == pattern.variadic and pattern.variadic:
+            names = names[:-1]
+            operands, rest = operands[: len(names)], operands[len(names) :]
+        for name, value in itertools.zip_longest(names, operands, fillvalue=""):
+            if not name or not value:
+                if name or value:
+                    self.fail((*chosen, node), f"it has {len(operands)} operands where the pattern has {len(names)}", node)
+                    return None
+            elif name in pattern.constants:
+                constant = graph.constants.get(value)
+                if constant is None or not _same_value(pattern.constants[name], constant):
+                    what = "no constant" if constant is None else _shown(constant)
+                    self.fail((*chosen, node), f"its operand {quoted(value)} is {what}, not {_shown(pattern.constants[name])}", node)
+                    return None
+            elif bound.setdefault(name, value) != value:
+                self.fail((*chosen, node), f"its operand is {quoted(value)}, not {quoted(bound[name])} as elsewhere in the pattern", node)
+                return None
+            elif name in pattern.constant_inputs and value not in graph.constants:
+                self.fail((*chosen, node), f"its operand {quoted(value)} ({name}) is not a constant", node)
+                return None
+        return bound, rest
+
+
+def _equal(a: Attribute, b: Attribute) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+def _same_value(wanted: Array, given: Array) -> bool:
+    """Same type and bits; a scalar also stands for a tensor of one element."""
+    if wanted.dtype != given.dtype or wanted.size != given.size or (wanted.shape != given.shape and wanted.size != 1):
+        return False
+    return wanted.reshape(-1).tobytes() == given.reshape(-1).tobytes()
+
+
+def _shown(value: Array) -> str:
+    return str(value.reshape(-1)[0]) if value.size == 1 else f"a tensor of shape {list(value.shape)}"
+
+
+Check = Callable[[Match], "Refusal | None"]

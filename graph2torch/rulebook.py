@@ -1,0 +1,174 @@
+"""Finds and loads rules: the built-in ones and a user's `--rules DIR` alike.
+
+A family is a folder with a `family.py`; a rule is a folder in it with a `rule.py`, which holds
+
+    PATTERNS         one or more ONNX functions, as text (alternatives)
+    CONSTANTS        names of the captured inputs that must be constants
+    VARIADIC         the captured input that stands for all remaining operands, if any
+    check(match)     None, or a Refusal
+    lift(match)      the Block
+    EXAMPLE          ONNX graphs, as text, that the rule must match
+    NEAR_MISS        ONNX graphs, as text, that it must refuse
+
+and, where torch has no layer of the kind, a `layer.py` beside it. Loading a rule never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol, cast
+
+from .errors import RuleError
+from .graph import Graph
+from .match import Claim, Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
+from .spec import Block, PolicySpec
+from .text import one_line, quoted
+
+
+class Family(Protocol):
+    """What a family.py holds: how its graphs are told, named and explained, and where its checkpoints keep what."""
+
+    def detect(self, graph: Graph) -> bool:
+        """Whether the graph is one of the family's."""
+
+    def describe(self, name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
+        """The policy that the blocks make up: names, roles, inputs and outputs by meaning."""
+
+    def candidates(self, spec: PolicySpec, block: Block, keys: Iterable[str]) -> tuple[str, ...]:
+        """The prefixes under which a checkpoint with these keys may keep the block's tensors, likeliest first."""
+
+    def policy_module(self) -> str:
+        """The checkpoint's entry that holds the policy's tensors ("Policy")."""
+
+
+@dataclass(frozen=True)
+class Rule(Matchable):
+    """A rule as loaded from its folder."""
+
+    name: str
+    family: str
+    summary: str
+    doc: str
+    patterns: tuple[Pattern, ...]
+    folder: Path
+    module: ModuleType
+
+    def check(self, match: Match) -> Refusal | None:
+        check = cast("Callable[[Match], Refusal | None] | None", getattr(self.module, "check", None))
+        return check(match) if check else None
+
+    def lift(self, match: Match) -> Block:
+        block = cast("Callable[[Match], Block]", self.module.lift)(match)
+        layer = self.folder / "layer.py"
+        return replace(block, rule=self.name, family=self.family, layer=layer if layer.is_file() else None)
+
+    def examples(self, kind: str = "EXAMPLE") -> tuple[str, ...]:
+        """The graphs in ONNX text that the rule must match (EXAMPLE) or refuse (NEAR_MISS)."""
+        text = getattr(self.module, kind, ())
+        return (text,) if isinstance(text, str) else tuple(text)
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """Families in the order in which they are asked, each with its rules."""
+
+    families: tuple[tuple[str, Family, tuple[Rule, ...]], ...]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(rule for _, _, rules in self.families for rule in rules)
+
+    def family(self, graph: Graph) -> tuple[str, Family, tuple[Rule, ...]]:
+        """The first family that knows the graph; the last one (generic) knows any."""
+        return next((entry for entry in self.families if entry[1].detect(graph)), self.families[-1])
+
+    def recognise(self, name: str, graph: Graph) -> PolicySpec:
+        """The policy in a canonical graph: matched, lifted and described by its family."""
+        label, family, _ = self.family(graph)
+        rules = {(rule.family, rule.name): rule for rule in self.rules if rule.family in (label, "generic")}
+        claims, misses = match_rules(graph, tuple(rules.values()))
+        by_name = {rule.name: rule for rule in rules.values()}
+        blocks = tuple(by_name[claim.rule].lift(claim.match) for claim in claims)
+        spec = family.describe(name, graph, blocks)
+        return replace(spec, unexplained=_unclaimed(graph, claims), near_misses=tuple(misses))
+
+
+def _unclaimed(graph: Graph, claims: Iterable[Claim]) -> tuple:  # type: ignore[type-arg]
+    claimed = {n.index for c in claims for n in c.match.nodes}
+    return tuple(n for n in graph.nodes if n.index not in claimed)
+
+
+def builtin_folder() -> Path:
+    """Where the built-in rules lie: in the package when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    return package / "rules" if (package / "rules").is_dir() else package.parent / "rules"
+
+
+def load_rules(*folders: str | Path) -> RuleBook:
+    """The built-in families, preceded by those of `folders`. Raises RuleError for a rule that can't be used."""
+    families = [_load_family(path) for folder in (*map(Path, folders), builtin_folder()) for path in _families(folder)]
+    families.sort(key=lambda entry: entry[0] == "generic")
+    return RuleBook(tuple(families))
+
+
+def _families(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise RuleError(f"The rules folder {quoted(str(folder))} does not exist; give a folder with families in it.")
+    found = sorted(path.parent for path in folder.glob("*/family.py"))
+    if not found:
+        raise RuleError(f"The rules folder {quoted(str(folder))} has no family in it (a folder with a family.py).")
+    return found
+
+
+def _load_family(folder: Path) -> tuple[str, Family, tuple[Rule, ...]]:
+    rules = tuple(_load_rule(path.parent, folder.name) for path in sorted(folder.glob("*/rule.py")))
+    return folder.name, cast(Family, _import(folder / "family.py")), rules
+
+
+def _load_rule(folder: Path, family: str) -> Rule:
+    where = f"rules/{family}/{folder.name}/rule.py"
+    module = _import(folder / "rule.py")
+    texts = getattr(module, "PATTERNS", None)
+    if not texts or not hasattr(module, "lift"):
+        raise RuleError(f"{where} needs PATTERNS (ONNX functions, as text) and lift(match).")
+    constant_inputs = frozenset(getattr(module, "CONSTANTS", ()))
+    variadic = getattr(module, "VARIADIC", "")
+    patterns = []
+    for text in (texts,) if isinstance(texts, str) else tuple(texts):
+        head = re.search(r"\(([^)]*)\)\s*=>", text)
+        inputs = {name.strip() for name in head.group(1).split(",")} if head else set()
+        patterns.append(parse_pattern(text, where, constant_inputs & inputs, variadic if variadic in inputs else ""))
+    doc = (module.__doc__ or "").strip()
+    if not doc:
+        raise RuleError(f"{where} needs a docstring that says where the idiom comes from.")
+    return Rule(folder.name, family, doc.splitlines()[0], doc, tuple(patterns), folder, module)
+
+
+def _import(path: Path) -> ModuleType:
+    """Runs a rule's or family's file as a module of its own name; RuleError for one that fails."""
+    name = "graph2torch_rules." + ".".join(re.sub(r"\W", "_", part) for part in path.with_suffix("").parts[-3:])
+    cached = sys.modules.get(name)
+    if cached is not None and cached.__file__ == str(path):
+        return cached
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RuleError(f"{path.name} can't be loaded as Python.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except RuleError:
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise RuleError(f"The rule file {quoted(str(path))} can't be loaded: {type(error).__name__}: {one_line(str(error))}.") from error
+    return module
+
+
+__all__ = ["Family", "NearMiss", "Rule", "RuleBook", "builtin_folder", "load_rules"]

@@ -1,0 +1,212 @@
+"""What a policy is: blocks in the order of the data, and the contract (inputs and outputs by meaning).
+
+Matching gives one `Block` a place; the family (rules/mlagents/family.py) names them and says what inputs and outputs
+mean; the result is a `PolicySpec`, from which the source is written and the weights are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .graph import Array, Graph, Node
+from .match import Match, NearMiss
+
+Transform = Literal["as is", "transposed", "squeezed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that a block takes from the graph.
+
+    name:      its name in the layer ("weight")
+    value:     the graph's constant
+    key:       its name in the checkpoint, after the module's prefix; None where the checkpoint has no such tensor
+    transform: how the graph's constant becomes the layer's tensor
+    trainable: a parameter, or else a buffer
+    """
+
+    name: str
+    value: str
+    key: str | None = None
+    transform: Transform = "as is"
+    trainable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A normaliser's statistics, which the graph holds folded into `std`: sqrt(running_variance / normalization_steps).
+
+    mean, std: graph's constants; variance, steps: graph's constants where they were not folded, else None
+    """
+
+    mean: str
+    std: str | None
+    variance: str | None = None
+    steps: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Code that is a submodule: `self.NAME = CLASS(ARGUMENTS)` once, `self.NAME(inputs)` each time.
+
+    class_name: "nn.Linear", or a class of the rule's layer.py
+    """
+
+    class_name: str
+    arguments: tuple[int | float | bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Code that is a Python expression over the pattern's names: `torch.exp(mu * 0 + log_sigma)`.
+
+    Parameters of the block stand in it under their names and become the policy's own.
+    draws:   random draws it needs, each a name and an expression; the caller may pass the noise instead
+    starred: the name that stands for several values, written `[*parts]`
+    """
+
+    text: str
+    draws: tuple[tuple[str, str], ...] = ()
+    starred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One recognised part of the graph.
+
+    rule:       "silu"
+    inputs:     pattern name → the graph's values it reads (several for a variadic one), weights left out
+    outputs:    the graph's values it makes
+    nodes:      indices of the file's nodes that it stands for, looked-through ones included
+    name:       its attribute in the policy ("normalizer"), given by the family
+    role:       what it is, for people ("normaliser of obs_0"), given by the family
+    label:      what its output is called in the source ("mu"), given by the family
+    sequence:   the nn.Sequential it is part of, if any
+    layer:      the layer.py that holds the class or the functions it needs
+    statistics: of a normaliser
+    """
+
+    rule: str
+    code: Module | Expression
+    inputs: tuple[tuple[str, tuple[str, ...]], ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[Parameter, ...] = ()
+    nodes: tuple[int, ...] = ()
+    family: str = ""
+    name: str = ""
+    role: str = ""
+    label: str = ""
+    sequence: str = ""
+    layer: Path | None = None
+    statistics: Statistics | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(v for _, values in self.inputs for v in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of the policy: its name in the file, its Python name, its sizes, what it means, and whether it is used."""
+
+    name: str
+    field: str
+    size: str
+    shape: tuple[int | str | None, ...]
+    dtype: str
+    meaning: str
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of the policy. `value` is the graph's value behind it, `constant` its numbers if it is fixed."""
+
+    name: str
+    field: str
+    size: str
+    dtype: str
+    meaning: str
+    value: str
+    constant: Array | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A further method of the policy that computes only what it needs: `result` is an expression over `values`."""
+
+    name: str
+    returns: str
+    result: str
+    values: Mapping[str, str]
+    comment: str = ""
+    imports: tuple[str, ...] = ()
+    layer: Path | None = None
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy, recognised. `noise`: field of Noise → the value that is drawn; `title` one line for people."""
+
+    family: str
+    title: str
+    graph: Graph
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    blocks: tuple[Block, ...]
+    noise: Mapping[str, str]
+    methods: tuple[Method, ...] = ()
+    unexplained: tuple[Node, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+
+    def parameter_path(self, block: Block, parameter: Parameter) -> str:
+        """The tensor's key in the policy's state_dict: "body.0.weight"."""
+        return f"{self.module_path(block)}.{parameter.name}" if isinstance(block.code, Module) else block.name or parameter.name
+
+    def module_path(self, block: Block) -> str:
+        if not block.sequence:
+            return block.name
+        members = [b for b in self.blocks if b.sequence == block.sequence]
+        return f"{block.sequence}.{next(i for i, b in enumerate(members) if b is block)}"
+
+    def coverage(self) -> Coverage:
+        """Which of the file's nodes are explained by which rule; every node is counted once."""
+        by_rule: dict[str, set[int]] = {}
+        counted: set[int] = set()
+        for block in self.blocks:
+            mine = set(block.nodes) - counted
+            counted |= mine
+            by_rule.setdefault(block.rule, set()).update(mine)
+        unexplained = {i for n in self.unexplained for i in (n.index, *n.through)} - counted
+        everything = set(range(len(self.graph.file_nodes)))
+        inert = everything - counted - unexplained
+        return Coverage(
+            len(everything), {rule: tuple(sorted(nodes)) for rule, nodes in by_rule.items()}, tuple(sorted(inert)), tuple(sorted(unexplained))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Indices of the file's nodes: by rule, inert (metadata, dead code), unexplained."""
+
+    total: int
+    by_rule: Mapping[str, tuple[int, ...]]
+    inert: tuple[int, ...]
+    unexplained: tuple[int, ...]
+
+
+def block_of(match: Match, code: Module | Expression, parameters: tuple[Parameter, ...] = (), **more: object) -> Block:
+    """The block of a match: inputs, outputs and nodes taken from it. `more` goes to Block."""
+    weights = {p.value for p in parameters} | set(match.graph.constants)
+    inputs = []
+    for name in match.pattern.inputs:
+        values = tuple(v for v in match.operands(name) if v not in weights)
+        if values:
+            inputs.append((name, values))
+    nodes = tuple(sorted({i for n in match.nodes for i in (n.index, *n.through)}))
+    outputs = tuple(match.values[o] for o in match.pattern.outputs)
+    return Block(rule="", code=code, inputs=tuple(inputs), outputs=outputs, parameters=parameters, nodes=nodes, **more)  # type: ignore[arg-type]

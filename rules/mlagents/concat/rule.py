@@ -1,0 +1,17 @@
+"""Several observations side by side: what ML-Agents' ObservationEncoder gives to the network's body."""
+
+from graph2torch.match import Match
+from graph2torch.spec import Block, Expression, block_of
+
+PATTERNS = "Concatenate <axis> (parts) => (y) { y = Concat <axis: int = @axis> (parts) }"
+VARIADIC = "parts"
+
+EXAMPLE = (
+    "two (float[batch, n] a, float[batch, m] b) => (float[batch, k] y) { y = Concat <axis = 1> (a, b) }",
+    "three (float[batch, n] a, float[batch, m] b) => (float[batch, k] y) { y = Concat <axis = 1> (b, a, b) }",
+)
+NEAR_MISS = ("sum (float[batch, n] a, float[batch, n] b) => (float[batch, n] y) { y = Add (a, b) }",)
+
+
+def lift(match: Match) -> Block:
+    return block_of(match, Expression(f"torch.cat([*parts], dim={match.attributes['axis']})", starred="parts"))

@@ -1,0 +1,43 @@
+"""Fully connected layer: x · weightᵀ + bias, torch's nn.Linear as the exporter writes it (Gemm with transB)."""
+
+import numpy as np
+
+from graph2torch.match import Match, Refusal
+from graph2torch.spec import Block, Module, Parameter, block_of
+
+PATTERNS = (
+    "Linear (x, weight, bias) => (y) { y = Gemm <transB = 1> (x, weight, bias) }",
+    "LinearTransposed (x, weight_t, bias) => (y) { y = Gemm (x, weight_t, bias) }",
+)
+CONSTANTS = ("weight", "weight_t", "bias")
+
+EXAMPLE = (
+    "linear (float[batch, n] x, float[m, n] weight, float[m] bias) => (float[batch, m] y) { y = Gemm <transB = 1> (x, weight, bias) }",
+    "transposed (float[batch, n] x, float[n, m] weight_t, float[m] bias) => (float[batch, m] y) { y = Gemm (x, weight_t, bias) }",
+)
+NEAR_MISS = (
+    "scaled (float[batch, n] x, float[m, n] weight, float[m] bias) => (float[batch, m] y) { y = Gemm <transB = 1, alpha = 0.5> (x, weight, bias) }",
+    "row (float[batch, n] x, float[m, n] weight, float[1] bias) => (float[batch, m] y) { y = Gemm <transB = 1> (x, weight, bias) }",
+)
+
+
+def check(match: Match) -> Refusal | None:
+    weight, bias = match.constant(_weight(match)), match.constant("bias")
+    outputs = weight.shape[1 if "weight_t" in match.values else 0] if weight.ndim == 2 else -1
+    if bias.shape != (outputs,):
+        return Refusal(f"the bias has shape {list(bias.shape)}, the weight {list(weight.shape)}", match.nodes[0])
+    if weight.dtype != np.float32 or bias.dtype != np.float32:
+        return Refusal(f"its weights are {weight.dtype}, not float32", match.nodes[0])
+    return None
+
+
+def lift(match: Match) -> Block:
+    name = _weight(match)
+    outputs, inputs = match.constant(name).shape if name == "weight" else match.constant(name).shape[::-1]
+    weight = Parameter("weight", match.values[name], key="weight", transform="as is" if name == "weight" else "transposed")
+    bias = Parameter("bias", match.values["bias"], key="bias")
+    return block_of(match, Module("nn.Linear", (inputs, outputs)), (weight, bias))
+
+
+def _weight(match: Match) -> str:
+    return "weight_t" if "weight_t" in match.values else "weight"

@@ -1,0 +1,19 @@
+"""SiLU: x · sigmoid(x), ML-Agents' activation ("Swish" in its code), torch's nn.SiLU."""
+
+from graph2torch.match import Match
+from graph2torch.spec import Block, Module, block_of
+
+PATTERNS = "SiLU (x) => (y) { s = Sigmoid (x)  y = Mul (x, s) }"
+
+EXAMPLE = (
+    "silu (float[batch, n] x) => (float[batch, n] y) { s = Sigmoid (x) y = Mul (x, s) }",
+    "commuted (float[batch, n] x) => (float[batch, n] y) { s = Sigmoid (x) y = Mul (s, x) }",
+)
+NEAR_MISS = (
+    "gate (float[batch, n] x, float[batch, n] z) => (float[batch, n] y) { s = Sigmoid (z) y = Mul (x, s) }",
+    "kept (float[batch, n] x) => (float[batch, n] y, float[batch, n] s) { s = Sigmoid (x) y = Mul (x, s) }",
+)
+
+
+def lift(match: Match) -> Block:
+    return block_of(match, Module("nn.SiLU"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from .spec import Block, Expression, Method, Module, PolicySpec
 from .text import docstring, identifier
 
-WIDTH = 130
+WIDTH = 135
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class _Writer:
             places[parameter.name] = ast.Attribute(ast.Name("self"), self.spec.parameter_path(first, parameter))
         for name, text in first.code.draws:
             drawn = substitute(text, places)
-            given = ast.Attribute(ast.Name("noise"), self.noise[first.outputs[0]])
+            given = ast.Attribute(ast.Name("noise"), self.noise[dict(first.drawn)[name]])
             variable = identifier(name, taken)
             taken.add(variable)
             lines += statement(f"{variable} = ", ast.IfExp(ast.Name("noise"), given, drawn))

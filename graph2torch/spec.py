@@ -87,6 +87,7 @@ class Block:
     sequence:   the nn.Sequential it is part of, if any
     layer:      the layer.py that holds the class or the functions it needs
     statistics: of a normaliser
+    drawn:      name of a draw in the code → the graph's value that the random operator makes
     """
 
     rule: str
@@ -102,6 +103,7 @@ class Block:
     sequence: str = ""
     layer: Path | None = None
     statistics: Statistics | None = None
+    drawn: tuple[tuple[str, str], ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -150,7 +152,7 @@ class Method:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy, recognised. `noise`: field of Noise → the value that is drawn; `title` one line for people."""
+    """A policy, recognised. `noise`: field of Noise → the graph's value that is drawn; `title` one line for people."""
 
     family: str
     title: str
@@ -209,4 +211,5 @@ def block_of(match: Match, code: Module | Expression, parameters: tuple[Paramete
             inputs.append((name, values))
     nodes = tuple(sorted({i for n in match.nodes for i in (n.index, *n.through)}))
     outputs = tuple(match.values[o] for o in match.pattern.outputs)
-    return Block(rule="", code=code, inputs=tuple(inputs), outputs=outputs, parameters=parameters, nodes=nodes, **more)  # type: ignore[arg-type]
+    drawn = tuple((name, match.values[name]) for name, _ in code.draws) if isinstance(code, Expression) else ()
+    return Block(rule="", code=code, inputs=tuple(inputs), outputs=outputs, parameters=parameters, nodes=nodes, drawn=drawn, **more)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from graph2torch.graph import Graph
-from graph2torch.spec import Block, Expression, Input, Output, PolicySpec
+from graph2torch.spec import Block, Input, Output, PolicySpec
 from graph2torch.text import identifier
 
 
@@ -37,8 +37,8 @@ def describe(name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
         unique = identifier(block.rule, taken)
         taken.add(unique)
         named.append(replace(block, name=unique, role=block.rule.replace("_", " ")))
-        if isinstance(block.code, Expression) and block.code.draws:
-            noise[identifier("noise", noise)] = block.outputs[0]
+        for _, drawn in block.drawn:
+            noise[identifier("noise", noise)] = drawn
     return PolicySpec("generic", f"{len(graph.nodes)} operators", graph, tuple(inputs), tuple(outputs), tuple(named), noise)
 
 

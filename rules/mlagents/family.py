@@ -191,16 +191,16 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 
 
 def _noise(graph: Graph, blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> dict[str, str]:
-    """Noise field, called after the output it ends in → the block's output it is drawn for."""
+    """Noise field, called after the output it ends in → the value that is drawn."""
     reads = {value: block for block in blocks for value in block.reads}
     by_value = {output.value: output.field for output in outputs}
     noise: dict[str, str] = {}
     for block in blocks:
-        if isinstance(block.code, Expression) and block.code.draws:
+        for _, drawn in block.drawn:
             value = block.outputs[0]
             while value not in by_value and value in reads:
                 value = reads[value].outputs[0]
-            noise[identifier(by_value.get(value, "noise"), noise)] = block.outputs[0]
+            noise[identifier(by_value.get(value, "noise"), noise)] = drawn
     return noise
 
 

@@ -1,0 +1,183 @@
+"""The command line: `graph2torch build Huggy.onnx Huggy.pt`. Run it from a checkout as `python cli.py`, or installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # a broken device plugin must not take the CPU down
+
+import typer
+
+EXIT = """Exit status: 0 equal; 1 different, and everything was written; 2 trouble, and nothing was written; 130 interrupted."""
+
+app = typer.Typer(
+    name="graph2torch",
+    help="Rebuilds a policy graph (.onnx) and its checkpoint (.pt) as a readable torch module, and proves that it is equal.",
+    epilog=EXIT,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Settings:
+    """What the options before the command set."""
+
+    debug = False
+
+
+def version(value: bool) -> None:
+    if value:
+        from graph2torch import __version__
+
+        typer.echo(f"graph2torch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    Settings.debug = debug
+
+
+RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A folder with further families of rules; it is run as code.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+
+
+@app.command(epilog=EXIT)
+def build(
+    model: Annotated[Path, typer.Argument(help="The policy's graph, MODEL.onnx.", show_default=False)],
+    checkpoint: Annotated[Path | None, typer.Argument(help="Its training checkpoint, CHECKPOINT.pt. Without it the weights come from the graph.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder to write; default: the model's name without .onnx.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an output folder that graph2torch wrote before.")] = False,
+    weights: Annotated[str, typer.Option(help="Whose weights to take: 'checkpoint' or 'onnx'.")] = "checkpoint",
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild a policy: DIR gets model.py, weights.safetensors, rebuilt.onnx and report.json, and is printed how equal they are."""
+    if weights not in ("checkpoint", "onnx"):
+        raise typer.BadParameter("is 'checkpoint' or 'onnx'", param_hint="--weights")
+    from graph2torch.build import build as run
+    from graph2torch.build import report
+    from graph2torch.show import show_build
+
+    with progress(as_json) as note:
+        made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), progress=note)  # type: ignore[arg-type]
+    target = output if output is not None else Path(model.stem)
+    if as_json:
+        print_json(report(made, {}) | {"output": str(target)})
+    else:
+        show_build(made, target)
+    raise typer.Exit(0 if made.equal else 1)
+
+
+@app.command(epilog=EXIT)
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A graph (.onnx) or a checkpoint (.pt).", show_default=False)],
+    checkpoint: Annotated[Path | None, typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False)] = None,
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what a file is: an .onnx by its contract, blocks and normaliser; a .pt by its modules, step and odd values."""
+    from graph2torch.inspect import inspect_file
+    from graph2torch.show import show_inspection
+
+    found = inspect_file(file, checkpoint, tuple(rules or ()))
+    if as_json:
+        print_json(found)
+    else:
+        show_inspection(found)
+
+
+@app.command()
+def rules(
+    explain: Annotated[Path | None, typer.Option("--explain", help="A graph: which rule explains which of its nodes, and what came nearest to the others.", show_default=False)] = None,
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the rules, or explain a graph with them."""
+    from graph2torch.inspect import explain_model, list_rules
+    from graph2torch.show import show_explanation, show_rules
+
+    folders = tuple(rules or ())
+    found = list_rules(folders) if explain is None else explain_model(explain, folders)
+    if as_json:
+        print_json(found)
+    else:
+        (show_rules if explain is None else show_explanation)(found)
+
+
+# ---------------------------------------------------------------------------------------------- running it
+def print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+class progress:
+    """A line on stderr that says what is going on, on a terminal only."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.shown = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> progress:
+        return self
+
+    def __call__(self, text: str) -> None:
+        if self.shown:
+            sys.stderr.write(f"\r\x1b[K{text} …")
+            sys.stderr.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def main() -> None:
+    """Runs the command line; errors are one paragraph on stderr."""
+    import click
+
+    from graph2torch.errors import Graph2TorchError
+
+    try:
+        status = app(standalone_mode=False)
+    except Graph2TorchError as error:
+        if Settings.debug:
+            raise
+        fail(str(error), error.exit_status)
+    except click.exceptions.Abort:
+        fail("interrupted; nothing was written", 130)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(2) from None
+    except MemoryError:
+        fail("there is not enough memory for this model; nothing was written", 2)
+    except Exception as error:
+        if Settings.debug:
+            raise
+        from graph2torch.text import one_line
+
+        fail(f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Nothing was written. Please report it, with the output of the same command with --debug before the command's name.", 2)
+    else:
+        raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def fail(message: str, status: int) -> None:
+    sys.stderr.write(f"graph2torch: {message}\n")
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,360 @@
+"""Which tensor became which parameter, by its use in the graph.
+
+torch's exporter merges equal tensors (two zero biases become one initializer), so names alone mislead: each block gets
+a *module* of the checkpoint, chosen by what the block is, what the graph calls its tensors, and what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from .checkpoint import Checkpoint
+from .errors import PairError
+from .graph import Array, Graph
+from .rulebook import Family
+from .spec import Block, Parameter, PolicySpec, Transform
+from .text import printable, quoted
+
+Weights = Literal["checkpoint", "onnx"]
+STD_ULPS = 2  # sqrt(variance / steps) may differ that much from the std that the exporter's machine computed
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """How far two tensors of one shape are apart. `ulps` is None where either has a NaN or they are not float32."""
+
+    elements: int
+    of: int
+    max_abs: float
+    max_ulps: int | None
+
+    def __str__(self) -> str:
+        ulps = "" if self.max_ulps is None else f", {self.max_ulps:,} ulp"
+        return f"{self.elements:,} of {self.of:,} elements differ, by up to {self.max_abs:.3g}{ulps}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One tensor of the policy and where it comes from.
+
+    path:      its key in the policy's state_dict
+    key:       its key in the checkpoint, None if there is none
+    initializer: its name in the graph, None if the graph has none
+    transform: from that tensor to the policy's ("as is", "transposed", "sqrt(running_variance / normalization_steps)")
+    agrees:    whether checkpoint and graph hold the same bits; None where only one of them has it
+    """
+
+    path: str
+    value: Array
+    trainable: bool
+    source: Literal["checkpoint", "graph", "derived"]
+    key: str | None
+    initializer: str | None
+    transform: str
+    agrees: bool | None = None
+    disagreement: Disagreement | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """All tensors of a policy, in the order of its blocks, and what the pair says about itself.
+
+    keys:   module of the policy → module of the checkpoint
+    unused: the checkpoint's keys that no block took
+    """
+
+    tensors: tuple[Binding, ...]
+    keys: Mapping[str, str]
+    unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    metadata: tuple[str, ...] = ()
+
+    @property
+    def disagreements(self) -> tuple[Binding, ...]:
+        return tuple(b for b in self.tensors if b.disagreement is not None)
+
+    @property
+    def verdict(self) -> Literal["same", "drift", "no checkpoint"]:
+        if self.checkpoint is None:
+            return "no checkpoint"
+        return "drift" if self.disagreements or self.metadata else "same"
+
+
+def bind(spec: PolicySpec, family: Family, checkpoint: Checkpoint | None, weights: Weights = "checkpoint") -> Bindings:
+    """A tensor for every parameter of `spec`: the checkpoint's if there is one, or the graph's (`weights="onnx"`).
+
+    Raises PairError if the checkpoint is of another network: a block has no module there with tensors of its shapes.
+    """
+    tensors = checkpoint.tensors if checkpoint else {}
+    prefixes = _modules(spec, family, tensors)
+    missing = [b for b in spec.blocks if b.parameters and id(b) not in prefixes]
+    if checkpoint and missing and weights == "checkpoint":
+        block = missing[0]
+        shapes = ", ".join(f"{p.name} {list(_wanted(spec.graph, p).shape)}" for p in block.parameters)
+        raise PairError(
+            f"{printable(checkpoint.path.name)} is of another network than the graph: it has no module for the {block.role} ({shapes}"
+            f"{_nearest(spec, family, block, tensors)}). Give the .pt of the same training, or build from the graph alone with --weights onnx."
+        )
+    bound: list[Binding] = []
+    for block in spec.blocks:
+        prefix = prefixes.get(id(block))
+        for parameter in block.parameters:
+            bound.append(_bind_one(spec, block, parameter, prefix, tensors, weights))
+        if block.statistics:
+            bound += _bind_statistics(spec, block, prefix, tensors, weights)
+    used = {b.key for b in bound if b.key} | {o.key for o in spec.outputs if o.key}
+    return Bindings(
+        tensors=tuple(bound),
+        keys=_table(spec, prefixes if checkpoint else _named(spec)),
+        unused=tuple(k for k in tensors if k not in used),
+        checkpoint=checkpoint,
+        metadata=_metadata(spec, tensors),
+    )
+
+
+# ---------------------------------------------------------------------------------------------- modules
+def _modules(spec: PolicySpec, family: Family, tensors: Mapping[str, Array]) -> dict[int, str]:
+    """block → the checkpoint's module it takes its tensors from (only for blocks where one fits)."""
+    chosen: dict[int, str] = {}
+    claimed: set[str] = set()
+    for block in spec.blocks:
+        if not block.parameters or not tensors:
+            continue
+        likely = [*family.candidates(spec, block, tensors), *_prefixes(spec, block)]
+        suffix = next(iter(p.key for p in block.parameters if p.key), None)
+        everywhere = [k.removesuffix(f".{suffix}") for k in tensors if suffix and k.endswith(f".{suffix}")]
+        fitting = [p for p in dict.fromkeys([*likely, *everywhere]) if _fits(spec.graph, block, p, tensors)]
+        if not fitting:
+            continue
+        names = {n for p in block.parameters for n in _names(spec, block, p)}
+        ranked = sorted(
+            fitting,
+            key=lambda p: (
+                p in claimed,
+                -sum(_same_bits(spec.graph, block, p, tensors)) if p in likely else 1,
+                p not in likely,
+                -sum(f"{p}.{q.key}" in names for q in block.parameters),
+                likely.index(p) if p in likely else len(likely),
+            ),
+        )
+        best = ranked[0]
+        if best not in likely and not all(_same_bits(spec.graph, block, best, tensors)):
+            continue  # a module of the right shape, but nothing says that it is this one
+        chosen[id(block)] = best
+        claimed.add(best)
+    return chosen
+
+
+def _names(spec: PolicySpec, block: Block, parameter: Parameter) -> tuple[str, ...]:
+    """Every name the graph gives to the parameter at this use of it."""
+    indices = set(block.nodes)
+    names: list[str] = []
+    for node in spec.graph.nodes:
+        if node.index in indices:
+            for value, spelled in zip(node.inputs, node.spelled, strict=False):
+                if value == parameter.value:
+                    names += spec.graph.names_of(spelled)
+    return tuple(dict.fromkeys(names))
+
+
+def _prefixes(spec: PolicySpec, block: Block) -> list[str]:
+    """Modules that the graph's names hint at: `a.b.weight` for a parameter with the key `weight` is `a.b`."""
+    found: list[str] = []
+    for parameter in block.parameters:
+        if parameter.key:
+            found += [n.removesuffix(f".{parameter.key}") for n in _names(spec, block, parameter) if n.endswith(f".{parameter.key}")]
+    return list(dict.fromkeys(sorted(found, key=lambda p: -found.count(p))))
+
+
+def _named(spec: PolicySpec) -> dict[int, str]:
+    """block → module, by the graph's names alone (there is no checkpoint)."""
+    named: dict[int, str] = {}
+    for block in spec.blocks:
+        for prefix in _prefixes(spec, block):
+            if prefix not in named.values():
+                named[id(block)] = prefix
+                break
+    return named
+
+
+def _wanted(graph: Graph, parameter: Parameter) -> Array:
+    """The parameter as the layer holds it, from the graph's constant."""
+    return transform(graph.constants[parameter.value], parameter.transform)
+
+
+def transform(array: Array, how: Transform) -> Array:
+    """The graph's constant as the layer's tensor."""
+    if how == "transposed":
+        return np.ascontiguousarray(array.T)
+    return array.reshape(-1) if how == "squeezed" else array
+
+
+def _fits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Array]) -> bool:
+    keyed = [p for p in block.parameters if p.key]
+    return bool(keyed) and all((t := tensors.get(f"{prefix}.{p.key}")) is not None and t.shape == _wanted(graph, p).shape and t.dtype == _wanted(graph, p).dtype for p in keyed)
+
+
+def _same_bits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Array]) -> list[bool]:
+    return [same_bits(_wanted(graph, p), tensors[f"{prefix}.{p.key}"]) for p in block.parameters if p.key]
+
+
+def _nearest(spec: PolicySpec, family: Family, block: Block, tensors: Mapping[str, Array]) -> str:
+    """What the checkpoint has in the block's place, for the message."""
+    for prefix in (*family.candidates(spec, block, tensors), *_prefixes(spec, block)):
+        there = [f"{p.name} {list(tensors[f'{prefix}.{p.key}'].shape)}" for p in block.parameters if f"{prefix}.{p.key}" in tensors]
+        if there:
+            return f"; there {', '.join(there)}"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------- tensors
+def _bind_one(spec: PolicySpec, block: Block, parameter: Parameter, prefix: str | None, tensors: Mapping[str, Array], weights: Weights) -> Binding:
+    graphs = _wanted(spec.graph, parameter)
+    key = f"{prefix}.{parameter.key}" if prefix and parameter.key else None
+    theirs = tensors.get(key) if key else None
+    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, _initializer(spec, parameter.value), parameter.transform)
+    if theirs is None:
+        return bound
+    agrees = same_bits(graphs, theirs)
+    bound = replace(bound, agrees=agrees, disagreement=None if agrees else compare(graphs, theirs))
+    return replace(bound, value=theirs, source="checkpoint") if weights == "checkpoint" else bound
+
+
+def _bind_statistics(spec: PolicySpec, block: Block, prefix: str | None, tensors: Mapping[str, Array], weights: Weights) -> list[Binding]:
+    """running_variance, normalization_steps and std of a normaliser.
+
+    The graph's std is the exporter's rounding of sqrt(variance / steps) and rules the forward; the checkpoint's
+    statistics only explain it, unless they are further off than rounding can be.
+    """
+    statistics, graph, path = block.statistics, spec.graph, spec.module_path(block)
+    assert statistics is not None
+    keys = {name: f"{prefix}.{name}" for name in ("running_variance", "normalization_steps")} if prefix else {}
+    variance, steps = (tensors.get(keys.get(name, "")) for name in ("running_variance", "normalization_steps"))
+    if statistics.std is not None:
+        std = graph.constants[statistics.std]
+    else:
+        assert statistics.variance and statistics.steps
+        std = roots(graph.constants[statistics.variance], graph.constants[statistics.steps])["numpy"]
+    initializer = _initializer(spec, statistics.std) if statistics.std else None
+    std_binding = Binding(f"{path}.std", std, False, "graph", None, initializer, "as is")
+    if variance is None or steps is None or variance.shape != std.shape or steps.size != 1:
+        note = "not in the graph: chosen so that sqrt(running_variance / normalization_steps) is its std"
+        squared = (std.astype(np.float64) ** 2).astype(np.float32)
+        return [
+            Binding(f"{path}.running_variance", squared, False, "derived", None, None, "std²", note=note),
+            Binding(f"{path}.normalization_steps", np.asarray(1, np.int64), False, "derived", None, None, "1", note=note),
+            std_binding,
+        ]
+    found = roots(variance, steps)
+    formula = "sqrt(running_variance / normalization_steps)"
+    which = [name for name, root in found.items() if same_bits(root, std)]
+    far = max_ulps(found["numpy"], std)
+    within = far is not None and far <= STD_ULPS
+    if which:
+        note = f"bit-equal to {formula}, rounded as {' and '.join(which)} does"
+    else:
+        note = f"{formula} is within {far} ulp" if within else f"{formula} disagrees"
+    if within or which:
+        std_binding = replace(std_binding, key=keys["running_variance"], transform=formula, agrees=True, note=note)
+    else:
+        apart = compare(std, found["numpy"])
+        std_binding = replace(std_binding, key=keys["running_variance"], transform=formula, agrees=False, disagreement=apart, note=note)
+        if weights == "checkpoint":
+            std_binding = replace(std_binding, value=found["double"], source="checkpoint")
+    return [
+        Binding(f"{path}.running_variance", variance, False, "checkpoint", keys["running_variance"], None, "as is"),
+        Binding(f"{path}.normalization_steps", steps.astype(np.int64).reshape(()), False, "checkpoint", keys["normalization_steps"], None, "as is"),
+        std_binding,
+    ]
+
+
+def roots(variance: Array, steps: Array) -> dict[str, Array]:
+    """sqrt(variance / steps) as numpy rounds it in float32, and as the float64 root of the float32 quotient rounds."""
+    with np.errstate(all="ignore"):
+        quotient = variance.astype(np.float32) / np.float32(steps.reshape(()))
+        return {"numpy": np.sqrt(quotient), "double": np.sqrt(quotient.astype(np.float64)).astype(np.float32)}
+
+
+def _initializer(spec: PolicySpec, value: str | None) -> str | None:
+    return value
+
+
+def _metadata(spec: PolicySpec, tensors: Mapping[str, Array]) -> tuple[str, ...]:
+    """Fixed outputs (action sizes, memory size …) that the checkpoint knows otherwise."""
+    faults = []
+    for output in spec.outputs:
+        theirs = tensors.get(output.key or "")
+        if output.constant is not None and theirs is not None and not np.array_equal(theirs.reshape(-1), output.constant.reshape(-1)):
+            faults.append(f"{quoted(output.name)} is {output.constant.reshape(-1).tolist()[:8]} in the graph and {theirs.reshape(-1).tolist()[:8]} in the checkpoint ({printable(output.key or '')})")
+    return tuple(faults)
+
+
+def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:
+    """The policy's modules → the checkpoint's, one entry for a sequence whose places are the same in both."""
+    table: dict[str, str] = {}
+    for block in spec.blocks:
+        prefix = prefixes.get(id(block))
+        if prefix is None:
+            continue
+        place = spec.module_path(block)
+        if not place or not isinstance(block.code.__class__, type):
+            continue
+        if hasattr(block.code, "class_name"):
+            group, _, number = place.rpartition(".")
+            if block.sequence and prefix.endswith(f".{number}") and table.get(group, prefix.removesuffix(f".{number}")) == prefix.removesuffix(f".{number}"):
+                table[group] = prefix.removesuffix(f".{number}")
+            else:
+                table[place] = prefix
+        else:
+            for parameter in block.parameters:
+                if parameter.key:
+                    table[spec.parameter_path(block, parameter)] = f"{prefix}.{parameter.key}"
+    return table
+
+
+# ---------------------------------------------------------------------------------------------- comparing arrays
+def same_bits(a: Array, b: Array) -> bool:
+    """Same type, shape and bits (−0 is not 0, and a NaN equals only its own bits)."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def compare(a: Array, b: Array) -> Disagreement:
+    """How far `b` is from `a`, both of one shape."""
+    bits = f"u{a.dtype.itemsize}"
+    different = int(np.count_nonzero(np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).astype(a.dtype).view(bits)))
+    with np.errstate(all="ignore"):
+        apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return Disagreement(different, a.size, float(np.max(apart, initial=0.0)), max_ulps(a, b))
+
+
+def max_ulps(a: Array, b: Array) -> int | None:
+    """The largest distance in float32 units in the last place; None if a NaN is among them or they aren't float32."""
+    if a.dtype != np.float32 or b.dtype != np.float32 or np.isnan(a).any() or np.isnan(b).any():
+        return None
+    return int(np.max(np.abs(_ordered(a) - _ordered(b)), initial=0))
+
+
+def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """float32 as integers in the same order, neighbours one apart, −0 equal to 0."""
+    bits = np.ascontiguousarray(a).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def odd_values(tensors: Iterable[tuple[str, Array]]) -> list[str]:
+    """What looks wrong in named tensors: NaN and infinity."""
+    found = []
+    for name, array in tensors:
+        if array.dtype.kind == "f":
+            nan, inf = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+            if nan or inf:
+                found.append(f"{printable(name)}: {' and '.join(f'{n:,} {what}' for n, what in ((nan, 'NaN'), (inf, 'infinite')) if n)} of {array.size:,}")
+    return found
+
+
+__all__ = ["STD_ULPS", "Binding", "Bindings", "Disagreement", "bind", "compare", "field", "max_ulps", "odd_values", "roots", "same_bits"]

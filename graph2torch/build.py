@@ -1,0 +1,334 @@
+"""The main job: a graph and a checkpoint become a readable torch module, proved equal, in a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from safetensors.numpy import save
+
+from . import __version__
+from .bind import Bindings, Weights, bind
+from .canonical import canonicalise
+from .checkpoint import Checkpoint, load_checkpoint
+from .emit import Provenance, emit
+from .errors import OutputError, UnsupportedGraph
+from .graph import Model, load, read_graph, where
+from .rulebook import RuleBook, load_rules
+from .spec import PolicySpec
+from .text import printable, quoted
+
+if TYPE_CHECKING:
+    from .verify import Verification
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A graph that was read and understood; no torch needed so far."""
+
+    model: Model
+    spec: PolicySpec
+    book: RuleBook
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a build made: the source, the weights, the re-exported graph, and how equal it is."""
+
+    recognised: Recognised
+    bindings: Bindings
+    source: str
+    weights: bytes
+    rebuilt: onnx.ModelProto
+    verification: Verification
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self.recognised.spec
+
+    @property
+    def equal(self) -> bool:
+        """Whether exit status 0 is due: the rebuilt graph is bit-equal, and so is the pair, unless the graph's weights were asked for."""
+        from .verify import EQUAL
+
+        return self.verification.level in EQUAL
+
+
+def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognised:
+    """Reads an .onnx and tells what it is, without torch."""
+    book = load_rules(*rules)
+    model = load(path)
+    return Recognised(model, book.recognise(model.path.stem, canonicalise(model.graph)), book)
+
+
+def build_policy(
+    onnx_path: str | Path, checkpoint_path: str | Path | None = None, *, weights: Weights = "checkpoint", rules: tuple[str | Path, ...] = (), progress: Progress = lambda _: None
+) -> Build:
+    """Rebuilds the policy in memory and verifies it (the quick tier); nothing is written.
+
+    Raises Graph2TorchError: the files can't be read, the graph holds operators that no rule explains, or the checkpoint
+    is of another network and `weights` isn't "onnx".
+    """
+    progress(f"reading {where(Path(onnx_path))}")
+    recognised = recognise(onnx_path, rules)
+    spec = recognised.spec
+    if spec.unexplained:
+        raise UnsupportedGraph(_unexplained(recognised))
+    _, family, _ = recognised.book.family(spec.graph)
+    checkpoint = None
+    if checkpoint_path is not None:
+        progress(f"reading {where(Path(checkpoint_path))}")
+        checkpoint = load_checkpoint(checkpoint_path, family.policy_module())
+    bindings = bind(spec, family, checkpoint, weights)
+    source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
+
+    from .export import export
+    from .isomorphism import align
+    from .module import build_module
+    from .verify import verify
+
+    module = build_module(source, bindings)
+    progress("exporting")
+    rebuilt = export(module, spec)
+    progress("verifying")
+    alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
+    same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
+    verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file)
+    tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
+    return Build(recognised, bindings, source, save(tensors), rebuilt, verification)
+
+
+def build(
+    onnx_path: str | Path,
+    checkpoint_path: str | Path | None = None,
+    output: str | Path | None = None,
+    *,
+    force: bool = False,
+    weights: Weights = "checkpoint",
+    rules: tuple[str | Path, ...] = (),
+    progress: Progress = lambda _: None,
+) -> Build:
+    """`build_policy`, written to the folder `output` (default: the .onnx file's name without its ending).
+
+    The folder appears whole or not at all. Raises OutputError if it exists (unless `force`) or can't be written.
+    """
+    target = Path(output) if output is not None else Path(Path(onnx_path).stem)
+    check_output(target, force)
+    made = build_policy(onnx_path, checkpoint_path, weights=weights, rules=rules, progress=progress)
+    progress(f"writing {printable(str(target))}")
+    write(made, target, force)
+    return made
+
+
+def check_output(target: Path, force: bool) -> None:
+    """OutputError if `target` can't become the output folder, before any work is done."""
+    shown = quoted(str(target))
+    try:
+        if target.is_symlink() or (target.exists() and not target.is_dir()):
+            raise OutputError(f"The output {shown} exists and is not a folder; choose another with -o.")
+        if target.is_dir() and any(target.iterdir()):
+            if not force:
+                raise OutputError(f"The output folder {shown} exists and is not empty; choose another with -o, or replace it with --force.")
+            foreign = [p.name for p in target.iterdir() if p.name not in FILES and p.name != "__pycache__"]
+            if foreign:
+                raise OutputError(f"The output folder {shown} holds {quoted(foreign[0])}, which graph2torch didn't write, so --force does not replace it; choose another with -o.")
+        if str(target) in ("", ".", "..") or target.resolve() == Path.cwd():
+            raise OutputError(f"The output {shown} is the current folder; name one of its own with -o.")
+    except OSError as error:
+        raise OutputError(f"The output {shown} can't be used: {error.strerror or error}; choose another with -o.") from None
+    except ValueError as error:
+        raise OutputError(f"The output {shown} is no usable path: {error}.") from None
+
+
+FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "report.json")
+
+
+def write(made: Build, target: Path, force: bool = False) -> None:
+    """Writes the build into a temporary folder beside `target`, then moves it into place."""
+    contents = {
+        "model.py": made.source.encode(),
+        "weights.safetensors": made.weights,
+        "rebuilt.onnx": made.rebuilt.SerializeToString(),
+    }
+    contents["report.json"] = (json.dumps(report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}), indent=1, ensure_ascii=True, allow_nan=False) + "\n").encode()
+    with _staged(target, force) as folder:
+        for name, data in contents.items():
+            with (folder / name).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+@contextmanager
+def _staged(target: Path, force: bool) -> Any:
+    """A temporary folder that becomes `target` if all goes well, and disappears if not."""
+    temporary = old = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".graph2torch-", dir=target.parent))
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        check_output(target, force)
+        if target.is_dir():
+            old = Path(tempfile.mkdtemp(prefix=".graph2torch-old-", dir=target.parent))
+            target.rename(old / "old")
+        try:
+            temporary.rename(target)
+        except BaseException:
+            if old is not None:
+                (old / "old").rename(target)
+            raise
+    except OSError as error:
+        raise OutputError(f"The output folder {quoted(str(target))} can't be written: {error.strerror or error}. Nothing was written.") from None
+    finally:
+        for leftover in (temporary, old):
+            if leftover is not None:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# ---------------------------------------------------------------------------------------------- words
+def _provenance(recognised: Recognised, checkpoint: Checkpoint | None, bindings: Bindings, module: str) -> Provenance:
+    model, spec = recognised.model, recognised.spec
+    files = f"{where(model.path)} (sha256 {model.sha256[:12]}…, {printable(spec.graph.producer, 40)}, opset {spec.graph.opset})"
+    if checkpoint:
+        step = "" if checkpoint.step is None else f", step {checkpoint.step}"
+        files += f" and {where(checkpoint.path)} (sha256 {checkpoint.sha256[:12]}…{step})"
+    title = f"{printable(model.path.stem, 60)}: {spec.title}, made by graph2torch {__version__} from"
+    return Provenance(title, (files + ".",), bindings.keys, module)
+
+
+def _unexplained(recognised: Recognised) -> str:
+    spec = recognised.spec
+    kinds: dict[str, int] = {}
+    for node in spec.unexplained:
+        kinds[node.op] = kinds.get(node.op, 0) + 1
+    operators = ", ".join(f"{n} {printable(op, 40)}" for op, n in sorted(kinds.items()))
+    nodes = ", ".join(str(n).removeprefix("node ") for n in spec.unexplained[:12])
+    more = f" and {len(spec.unexplained) - 12} more" if len(spec.unexplained) > 12 else ""
+    return (
+        f"{where(recognised.model.path)}: no rule explains {len(spec.unexplained)} of its {len(spec.graph.file_nodes)} nodes ({operators}): {nodes}{more}. "
+        f"`graph2torch rules --explain` shows which rule came nearest; docs/writing-a-rule.md tells how to add one."
+    )
+
+
+def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
+    """The facts of a build as JSON: level, inputs, architecture, every parameter's origin, coverage, figures."""
+    model, spec, bindings, checked = made.recognised.model, made.spec, made.bindings, made.verification
+    checkpoint, coverage = bindings.checkpoint, spec.coverage()
+
+    def number(x: float | None) -> float | str | None:
+        return x if x is None or np.isfinite(x) else str(x)
+
+    def figures(items: Any) -> list[dict[str, Any]]:
+        return [{k: number(v) if isinstance(v, float) else v for k, v in asdict(f).items()} for f in items]
+
+    return {
+        "graph2torch": __version__,
+        "level": checked.level,
+        "reason": checked.reason,
+        "original": {
+            "file": model.path.name,
+            "sha256": model.sha256,
+            "bytes": model.size,
+            "exporter": spec.graph.producer,
+            "opset": spec.graph.opset,
+            "ir_version": spec.graph.ir_version,
+            "warnings": list(spec.graph.warnings),
+        },
+        "checkpoint": None
+        if checkpoint is None
+        else {
+            "file": checkpoint.path.name,
+            "sha256": checkpoint.sha256,
+            "bytes": checkpoint.size,
+            "step": checkpoint.step,
+            "verdict": bindings.verdict,
+            "disagreements": [
+                {"parameter": b.path, "checkpoint": b.key, "graph": b.initializer, **asdict(b.disagreement), "max_abs": number(b.disagreement.max_abs)}
+                for b in bindings.disagreements
+                if b.disagreement
+            ]
+            + [{"metadata": text} for text in bindings.metadata],
+            "modules": {name: {"tensors": tensors, "numbers": numbers} for name, (tensors, numbers) in checkpoint.modules.items()},
+            "unused": list(bindings.unused),
+        },
+        "architecture": {
+            "family": spec.family,
+            "title": spec.title,
+            "inputs": [{"name": i.name, "argument": i.field, "shape": list(i.shape), "dtype": i.dtype, "meaning": i.meaning, "used": i.used} for i in spec.inputs],
+            "outputs": [
+                {
+                    "name": o.name,
+                    "field": o.field,
+                    "shape": o.size,
+                    "dtype": o.dtype,
+                    "meaning": o.meaning,
+                    "constant": None if o.constant is None else [number(float(x)) for x in o.constant.reshape(-1)],
+                }
+                for o in spec.outputs
+            ],
+            "noise": list(spec.noise),
+            "blocks": [
+                {"rule": b.rule, "role": b.role, "module": spec.module_path(b) or None, "nodes": [spec.graph.file_nodes[i].name or i for i in b.nodes]} for b in spec.blocks
+            ],
+        },
+        "parameters": [
+            {
+                "path": b.path,
+                "shape": list(b.value.shape),
+                "dtype": b.value.dtype.name,
+                "trainable": b.trainable,
+                "source": b.source,
+                "checkpoint": b.key,
+                "graph": b.initializer,
+                "transform": b.transform,
+                "bit_equal": b.agrees,
+                "note": b.note,
+            }
+            for b in bindings.tensors
+        ],
+        "coverage": {
+            "nodes": coverage.total,
+            "by_rule": {rule: len(nodes) for rule, nodes in coverage.by_rule.items()},
+            "inert": len(coverage.inert),
+            "unexplained": len(coverage.unexplained),
+        },
+        "verification": {
+            "rebuilt": figures(checked.rebuilt),
+            "torch": figures(checked.module),
+            "runs": list(checked.runs),
+            "not_run_by_the_original": list(checked.refused),
+            "seed": checked.seed,
+            "isomorphic": checked.isomorphic,
+        },
+        "versions": versions(),
+        "files": files,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the figures were measured with."""
+    import platform
+
+    import onnxruntime
+    import torch
+
+    return {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__, "numpy": np.__version__}

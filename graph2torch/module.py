@@ -1,0 +1,52 @@
+"""Turns emitted source into a torch module with its weights, without writing anything."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import types
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .bind import Bindings
+from .spec import PolicySpec
+
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+if TYPE_CHECKING:
+    import torch
+
+_numbers = itertools.count()
+
+
+def import_source(source: str) -> types.ModuleType:
+    """Runs the emitted source as a module of its own name."""
+    module = types.ModuleType(f"graph2torch_emitted_{next(_numbers)}")
+    module.__file__ = "model.py"
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, "model.py", "exec"), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module
+
+
+def build_module(source: str, bindings: Bindings) -> torch.nn.Module:
+    """The emitted policy, filled with the bound tensors, in evaluation mode."""
+    import torch
+
+    policy = import_source(source).Policy()
+    state = {b.path: torch.from_numpy(np.array(b.value)) for b in bindings.tensors}
+    policy.load_state_dict(state, strict=True)
+    evaluated: torch.nn.Module = policy.eval()
+    return evaluated
+
+
+def example_inputs(spec: PolicySpec, batch: int = 2) -> tuple[torch.Tensor, ...]:
+    """Ones in the shape and type of every input; free sizes are `batch`."""
+    import torch
+
+    shapes = ([size if isinstance(size, int) else batch for size in i.shape] for i in spec.inputs)
+    return tuple(torch.ones(shape, dtype=getattr(torch, i.dtype)) for shape, i in zip(shapes, spec.inputs, strict=True))

@@ -1,0 +1,327 @@
+"""How equal two graphs are, with onnxruntime as the judge, and how near the torch module comes to it.
+
+    bytes    the two files are the same
+    graph    operator by operator the same computation on the same numbers, for every input; and bits holds
+    bits     onnxruntime gives bit-equal outputs on everything tried, its optimiser on and off
+    close    within 1e-5 · max(1, largest output)
+    differs  none of these
+
+Random operators are neither skipped nor compared as they are: in both graphs each becomes an input that is fed the
+same noise, and the tensors they draw from and scale with become outputs. Nothing counts as equal because it was not
+looked at: an output that was not compared is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import onnxruntime as ort
+
+from .bind import max_ulps
+from .errors import Graph2TorchError, ModelError, UnsupportedGraph
+from .graph import Array, Graph, ValueInfo
+from .isomorphism import RANDOM, Alignment
+from .spec import PolicySpec
+from .text import one_line, quoted
+
+if TYPE_CHECKING:
+    import torch
+
+Level = Literal["bytes", "graph", "bits", "close", "differs"]
+LEVELS: tuple[Level, ...] = ("bytes", "graph", "bits", "close", "differs")
+EQUAL: frozenset[Level] = frozenset({"bytes", "graph", "bits"})
+TOLERANCE = 1e-5
+SEED = 20240611
+# (batch, kind of observations): the quick tier, run by every build
+QUICK = ((1, "ordinary"), (3, "ordinary"), (16, "ordinary"), (3, "extreme"), (2, "zero"), (2, "minus zero"), (3, "subnormal"), (4, "huge"), (5, "not finite"))
+TORCH_KINDS = ("ordinary", "zero", "minus zero", "subnormal")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far an output is from its reference, over everything tried. Floats; for integers `differing` counts."""
+
+    output: str
+    compared: int
+    differing: int
+    max_abs: float
+    max_ulps: int | None
+    cosine: float | None
+    reference_max: float
+
+    def within(self, tolerance: float = TOLERANCE) -> bool:
+        return bool(self.max_abs <= tolerance * max(1.0, self.reference_max))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The level reached, what it was reached on, and the figures by output.
+
+    rebuilt: rebuilt.onnx against the original, both in onnxruntime; module: torch against onnxruntime
+    reason:  why not the next stronger level
+    """
+
+    level: Level
+    reason: str
+    rebuilt: tuple[Figures, ...]
+    module: tuple[Figures, ...]
+    runs: tuple[str, ...]
+    tried: int
+    seed: int
+    isomorphic: bool
+    refused: tuple[str, ...] = ()
+
+
+def verify(
+    original: onnx.ModelProto, rebuilt: onnx.ModelProto, spec: PolicySpec, alignment: Alignment, module: torch.nn.Module, same_file: bool = False, seed: int = SEED
+) -> Verification:
+    """The quick tier: `rebuilt` against `original` in onnxruntime, and `module` in torch against `original`.
+
+    Raises ModelError if onnxruntime refuses the original, and UnsupportedGraph if it refuses the rebuilt graph.
+    """
+    cases = list(_cases(spec.graph.inputs, spec, seed))
+    draws = _draws(original, rebuilt, alignment)
+    results: dict[str, _Tally] = {}
+    torch_results: dict[str, _Tally] = {}
+    runs: list[str] = []
+    refused: list[str] = []
+    outputs = [o.name for o in spec.outputs]
+    shapes = _Shapes(original, [a for a, _ in draws])
+    for optimised in (True, False):
+        mine = _session(_pin(original, [a for a, _ in draws], probes=not optimised), optimised, "the original")
+        theirs = _session(_pin(rebuilt, [b for _, b in draws], probes=not optimised), optimised, "the rebuilt graph")
+        known = {i.name for i in theirs.get_inputs()}
+        for label, kind, feed in cases:
+            noise = shapes.noise(feed, np.random.default_rng([seed, *label.encode()]))
+            if noise is None:
+                refused.append(label)
+                continue
+            try:
+                expected = mine.run(None, {**feed, **{a: z for (a, _), z in zip(draws, noise, strict=True)}})
+            except Exception:  # the original itself can't do this batch
+                refused.append(label)
+                continue
+            given = theirs.run(None, {k: v for k, v in {**feed, **{b: z for (_, b), z in zip(draws, noise, strict=True)}}.items() if k in known})
+            names = [*outputs, *(f"noise scale {i}" for i in range(len(expected) - len(outputs)))]
+            for name, a, b in zip(names, expected, given, strict=True):
+                results.setdefault(name, _Tally(name)).add(a, b)
+            runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
+            if optimised and kind in TORCH_KINDS:
+                for name, a, b in zip(outputs, expected, _run_module(module, spec, feed, noise, [a for a, _ in draws]), strict=False):
+                    torch_results.setdefault(name, _Tally(name)).add(a, b)
+    for name in outputs:
+        if name not in results or name not in torch_results:
+            raise UnsupportedGraph(f"The output {quoted(name)} could not be compared: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at.")
+    figures = tuple(t.figures() for t in results.values())
+    in_torch = tuple(t.figures() for t in torch_results.values())
+    level, reason = _level(figures, in_torch, alignment, same_file)
+    return Verification(level, reason, figures, in_torch, tuple(runs), len(runs), seed, alignment.isomorphic, tuple(dict.fromkeys(refused)))
+
+
+def _level(figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: Alignment, same_file: bool) -> tuple[Level, str]:
+    far = [f for f in in_torch if not f.within()]
+    if far:
+        return "differs", f"torch's {quoted(far[0].output)} is off by {far[0].max_abs:.3g}"
+    unequal = [f for f in figures if f.differing]
+    if unequal:
+        worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
+        level: Level = "close" if all(f.within() for f in unequal) else "differs"
+        return level, f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
+    if same_file:
+        return "bytes", ""
+    if alignment.isomorphic:
+        return "graph", "the files' bytes differ (names, order of nodes)"
+    if alignment.refusal:
+        return "bits", alignment.refusal
+    return "bits", f"{len(alignment.differing)} constants differ without an effect on any output tried"
+
+
+# ---------------------------------------------------------------------------------------------- inputs
+def _cases(inputs: Sequence[ValueInfo], spec: PolicySpec, seed: int) -> Iterable[tuple[str, str, dict[str, Array]]]:
+    for batch, kind in QUICK:
+        label = f"batch {batch} {kind}"
+        rng = np.random.default_rng([seed, batch, *kind.encode()])
+        yield label, kind, {i.name: observation(i, batch, kind, rng) for i in inputs}
+
+
+def observation(value: ValueInfo, batch: int, kind: str, rng: np.random.Generator) -> Array:
+    """An input of `kind` for one declared input; free sizes are `batch`. Integers are 0 or 1."""
+    shape = [size if isinstance(size, int) else batch for size in value.shape]
+    if value.dtype.kind in "iub":
+        return rng.integers(0, 2, shape).astype(value.dtype)
+    x = rng.standard_normal(shape)
+    if "mask" in value.name:
+        x = np.ones(shape) if kind == "ordinary" else (rng.random(shape) < 0.6).astype(np.float64)
+    elif kind == "not finite" and x.size:
+        flat = x.reshape(x.shape[0], -1) if x.ndim > 1 else x.reshape(1, -1)
+        flat[0::4] = np.nan
+        flat[1::4, :1], flat[2::4, -1:] = np.inf, -np.inf
+    else:
+        x *= {"ordinary": 2.0, "extreme": 60.0, "zero": 0.0, "minus zero": -0.0, "subnormal": 1e-40, "huge": 1e20}.get(kind, 1.0)
+        if kind == "minus zero":
+            x = np.full(shape, -0.0)
+    return x.astype(value.dtype)
+
+
+# ---------------------------------------------------------------------------------------------- pinned randomness
+def _draws(original: onnx.ModelProto, rebuilt: onnx.ModelProto, alignment: Alignment) -> list[tuple[str, str]]:
+    """Pairs of the values that random operators make, original and rebuilt; all of them, or an error."""
+    pairs = [(a.outputs[0], b.outputs[0]) for a, b in alignment.draws]
+    mine, theirs = (_needed_draws(p) for p in (original, rebuilt))
+    if {a for a, _ in pairs} == set(mine) and {b for _, b in pairs} == set(theirs):
+        return pairs
+    if len(mine) != len(theirs):
+        raise UnsupportedGraph(f"The original draws {len(mine)} times and the rebuilt graph {len(theirs)} times; that can't be compared. Please report this model.")
+    return list(zip(mine, theirs, strict=True))
+
+
+def _needed_draws(proto: onnx.ModelProto) -> list[str]:
+    """Outputs of the random operators that some output needs, in the file's order."""
+    needed = {o.name for o in proto.graph.output}
+    draws = []
+    for node in reversed(proto.graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            if node.op_type in RANDOM:
+                draws.append(node.output[0])
+    return draws[::-1]
+
+
+def _pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.ModelProto:
+    """The graph with its draws as inputs; with `probes`, what each is drawn like and multiplied with as outputs."""
+    if not draws:
+        return proto
+    graph = gs.import_onnx(proto)
+    tensors = graph.tensors()
+    added: list[gs.Tensor] = []
+    for name in draws:
+        tensor = tensors[name]
+        node = tensor.inputs[0]
+        if probes:
+            added += [t for t in node.inputs if isinstance(t, gs.Variable)]
+            for reader in tensor.outputs:
+                added += [t for t in reader.inputs if isinstance(t, gs.Variable) and t is not tensor]
+        node.outputs.clear()
+        tensor.dtype, tensor.shape = tensor.dtype or np.float32, None
+        graph.inputs.append(tensor)
+    outputs = {id(t) for t in (*graph.outputs, *graph.inputs)}
+    for tensor in added:
+        if id(tensor) not in outputs:
+            outputs.add(id(tensor))
+            tensor.dtype = tensor.dtype or np.float32
+            graph.outputs.append(tensor)
+    graph.cleanup()
+    pinned: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
+    return pinned
+
+
+class _Shapes:
+    """What shape of noise the original draws for an input: that of the operand it is drawn like."""
+
+    def __init__(self, proto: onnx.ModelProto, draws: Sequence[str]) -> None:
+        self.session: Any = None
+        if draws:
+            likes = {o: n.input[0] for n in proto.graph.node for o in n.output if o in draws and n.input}
+            if len(likes) < len(draws):
+                raise UnsupportedGraph("The graph draws random numbers of a fixed shape, which no policy does; it can't be compared yet.")
+            probe = onnx.ModelProto.FromString(proto.SerializeToString())
+            del probe.graph.output[:]
+            self.likes = [likes[d] for d in draws]
+            probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(self.likes))
+            self.session = _session(probe, True, "the original")
+
+    def noise(self, feed: Mapping[str, Array], rng: np.random.Generator) -> list[Array] | None:
+        if self.session is None:
+            return []
+        known = {i.name for i in self.session.get_inputs()}
+        try:
+            values = dict(zip(dict.fromkeys(self.likes), self.session.run(None, {k: v for k, v in feed.items() if k in known}), strict=True))
+        except Exception:  # the original itself can't do this batch
+            return None
+        return [rng.standard_normal(values[name].shape).astype(np.float32) for name in self.likes]
+
+
+def _session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    try:
+        return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        kind: type[Graph2TorchError] = ModelError if what == "the original" else UnsupportedGraph
+        raise kind(f"onnxruntime {ort.__version__} refuses {what} ({one_line(str(error), 200)}); without it there is no judge. Export the policy again, or use another onnxruntime.") from None
+
+
+def _run_module(module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Sequence[Array], draws: Sequence[str]) -> list[Array]:
+    import torch
+
+    arguments = [torch.from_numpy(np.array(feed[i.name])) for i in spec.inputs]
+    with torch.inference_mode():
+        if spec.noise:
+            drawn = dict(zip(draws, noise, strict=True))
+            given = module.forward.__globals__["Noise"](*(torch.from_numpy(drawn[value]) for value in spec.noise.values()))
+            out = module(*arguments, noise=given)
+        else:
+            out = module(*arguments)
+    return [t.numpy() for t in out]
+
+
+# ---------------------------------------------------------------------------------------------- figures
+class _Tally:
+    def __init__(self, name: str) -> None:
+        self.name, self.compared, self.differing, self.max_abs, self.ulps, self.top = name, 0, 0, 0.0, 0, 0.0
+        self.dot, self.norms = 0.0, [0.0, 0.0]
+        self.comparable = True
+
+    def add(self, a: Array, b: Array) -> None:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            self.compared += a.size
+            self.differing += max(a.size, 1)
+            self.max_abs = float("inf")
+            self.comparable = False
+            return
+        same = different_bits(a, b)
+        self.compared += a.size
+        self.differing += int(same.sum())
+        if not a.size:
+            self.compared += 1  # empty, and equally so
+            return
+        x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+        if not np.array_equal(np.isnan(x), np.isnan(y)):
+            self.max_abs = float("inf")
+        finite = np.isfinite(x) & np.isfinite(y)
+        if (x[~finite & ~np.isnan(x)] != y[~finite & ~np.isnan(x)]).any():
+            self.max_abs = float("inf")
+        x, y = x[finite], y[finite]
+        self.max_abs = max(self.max_abs, float(np.max(np.abs(x - y), initial=0.0)))
+        self.top = max(self.top, float(np.max(np.abs(x), initial=0.0)))
+        with np.errstate(over="ignore"):
+            self.dot += float(x @ y)
+            self.norms[0] += float(x @ x)
+            self.norms[1] += float(y @ y)
+        far = max_ulps(np.where(np.isfinite(a), a, 0), np.where(np.isfinite(a), b, 0)) if a.dtype == np.float32 else None
+        self.ulps = max(self.ulps, far or 0)
+
+    def figures(self) -> Figures:
+        scale = (self.norms[0] * self.norms[1]) ** 0.5
+        cosine = min(1.0, self.dot / scale) if self.comparable and 0 < scale < float("inf") else None
+        return Figures(self.name, self.compared, self.differing, self.max_abs, self.ulps if self.comparable else None, cosine, self.top)
+
+
+def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where two arrays of one type and shape differ bit by bit; NaN equals NaN whatever its payload."""
+    if a.dtype.kind != "f":
+        return np.asarray(a != b)
+    bits = f"u{a.dtype.itemsize}"
+    differ = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
+    return np.asarray(differ & ~(np.isnan(a) & np.isnan(b))).reshape(a.shape)
+
+
+__all__ = ["EQUAL", "LEVELS", "SEED", "TOLERANCE", "Figures", "Level", "Verification", "observation", "verify"]

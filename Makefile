@@ -1,0 +1,48 @@
+# Needs make and Python 3.10 or newer, nothing else. `make help` lists the targets.
+PYTHON ?= python3
+PYTHON310 ?= python3.10
+PYTEST_ARGS ?= -n 2
+
+VENV = .venv
+OLDEST = .venv-oldest
+PIP_INSTALL = -m pip install --disable-pip-version-check
+
+.PHONY: help demo test lint test-oldest clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed ## builds the Huggy of assets/ into out/Huggy, and proves it equal
+	$(VENV)/bin/graph2torch build assets/Huggy.onnx assets/Huggy.pt -o out/Huggy --force
+
+test: $(VENV)/.installed ## the tests, with the versions of constraints.txt (PYTEST_ARGS="-n 2")
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed ## style, format and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+# The oldest environment that is supported: Python 3.10, torch 2.1.2 and numpy 1, as ML-Agents 1.1 users have them. It
+# needs a python3.10 (or PYTHON310=/path/to/it) and is not part of continuous integration: torch 2.1.2 takes about 5 GB.
+test-oldest: $(OLDEST)/.installed ## the tests on Python 3.10, torch 2.1.2 and numpy 1 (PYTHON310=python3.10)
+	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
+
+clean: ## removes what was built and cached; the environments .venv and .venv-oldest stay
+	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find graph2torch rules tests benchmarks assets -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment is installed again only when what it is made from has changed. The package is installed in place (-e).
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(OLDEST)/.installed: pyproject.toml hatch_build.py | $(OLDEST)/bin/python
+	$(OLDEST)/bin/python $(PIP_INSTALL) -e '.[test]' 'torch==2.1.2' 'numpy<2'
+	touch $@
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(OLDEST)/bin/python:
+	$(PYTHON310) -m venv $(OLDEST)

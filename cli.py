@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn, ParamSpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # a broken device plugin must not take the CPU down
 
 import typer
+
+P = ParamSpec("P")
 
 EXIT = """Exit status: 0 equal; 1 different, and everything was written; 2 trouble, and nothing was written; 130 interrupted."""
 
@@ -24,6 +28,40 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command with its errors as one paragraph on stderr, and the exit status that goes with them."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            fail("interrupted; nothing was written.", 130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(2)
+        except (typer.Exit, typer.BadParameter):
+            raise
+        except Exception as error:
+            if Settings.debug:
+                raise
+            from graph2torch.errors import Graph2TorchError
+            from graph2torch.text import one_line
+
+            if isinstance(error, Graph2TorchError):
+                fail(str(error), error.exit_status)
+            if isinstance(error, MemoryError):
+                fail("there is not enough memory for this model; nothing was written.", 2)
+            fail(f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Please report it with the output of `graph2torch --debug …`.", 2)
+
+    return run
+
+
+def fail(message: str, status: int) -> NoReturn:
+    sys.stderr.write(f"graph2torch: {message}\n")
+    sys.exit(status)
 
 
 class Settings:
@@ -53,6 +91,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 
 
 @app.command(epilog=EXIT)
+@guarded
 def build(
     model: Annotated[Path, typer.Argument(help="The policy's graph, MODEL.onnx.", show_default=False)],
     checkpoint: Annotated[Path | None, typer.Argument(help="Its training checkpoint, CHECKPOINT.pt. Without it the weights come from the graph.", show_default=False)] = None,
@@ -67,7 +106,6 @@ def build(
         raise typer.BadParameter("is 'checkpoint' or 'onnx'", param_hint="--weights")
     from graph2torch.build import build as run
     from graph2torch.build import report
-    from graph2torch.show import show_build
 
     with progress(as_json) as note:
         made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), progress=note)  # type: ignore[arg-type]
@@ -75,11 +113,14 @@ def build(
     if as_json:
         print_json(report(made, {}) | {"output": str(target)})
     else:
+        from graph2torch.show import show_build
+
         show_build(made, target)
     raise typer.Exit(0 if made.equal else 1)
 
 
 @app.command(epilog=EXIT)
+@guarded
 def inspect(
     file: Annotated[Path, typer.Argument(help="A graph (.onnx) or a checkpoint (.pt).", show_default=False)],
     checkpoint: Annotated[Path | None, typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False)] = None,
@@ -98,6 +139,7 @@ def inspect(
 
 
 @app.command()
+@guarded
 def rules(
     explain: Annotated[Path | None, typer.Option("--explain", help="A graph: which rule explains which of its nodes, and what came nearest to the others.", show_default=False)] = None,
     rules: RulesOption = None,
@@ -141,42 +183,8 @@ class progress:
 
 
 def main() -> None:
-    """Runs the command line; errors are one paragraph on stderr."""
-    import click
-
-    from graph2torch.errors import Graph2TorchError
-
-    try:
-        status = app(standalone_mode=False)
-    except Graph2TorchError as error:
-        if Settings.debug:
-            raise
-        fail(str(error), error.exit_status)
-    except click.exceptions.Abort:
-        fail("interrupted; nothing was written", 130)
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        fail("interrupted; nothing was written", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(2) from None
-    except MemoryError:
-        fail("there is not enough memory for this model; nothing was written", 2)
-    except Exception as error:
-        if Settings.debug:
-            raise
-        from graph2torch.text import one_line
-
-        fail(f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Nothing was written. Please report it, with the output of the same command with --debug before the command's name.", 2)
-    else:
-        raise SystemExit(status if isinstance(status, int) else 0)
-
-
-def fail(message: str, status: int) -> None:
-    sys.stderr.write(f"graph2torch: {message}\n")
-    raise SystemExit(status)
+    """Runs the command line."""
+    app()
 
 
 if __name__ == "__main__":

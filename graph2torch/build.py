@@ -83,22 +83,27 @@ def build_policy(
     """
     progress(f"reading {where(Path(onnx_path))}")
     recognised = recognise(onnx_path, rules)
-    spec = recognised.spec
-    if spec.unexplained:
+    if recognised.spec.unexplained:
         raise UnsupportedGraph(_unexplained(recognised))
-    _, family, _ = recognised.book.family(spec.graph)
     checkpoint = None
     if checkpoint_path is not None:
         progress(f"reading {where(Path(checkpoint_path))}")
+        _, family, _ = recognised.book.family(recognised.spec.graph)
         checkpoint = load_checkpoint(checkpoint_path, family.policy_module())
-    bindings = bind(spec, family, checkpoint, weights)
-    source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
+    return rebuild(recognised, checkpoint, weights, progress)
 
+
+def rebuild(recognised: Recognised, checkpoint: Checkpoint | None = None, weights: Weights = "checkpoint", progress: Progress = lambda _: None) -> Build:
+    """From a policy that was recognised to one that is built, exported and verified, all in memory."""
     from .export import export
     from .isomorphism import align
     from .module import build_module
     from .verify import verify
 
+    spec = recognised.spec
+    _, family, _ = recognised.book.family(spec.graph)
+    bindings = bind(spec, family, checkpoint, weights)
+    source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
     module = build_module(source, bindings)
     progress("exporting")
     rebuilt = export(module, spec)

@@ -16,7 +16,7 @@ from pathlib import Path
 from .spec import Block, Expression, Method, Module, PolicySpec
 from .text import docstring, identifier
 
-WIDTH = 135
+WIDTH = 138
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,7 @@ class _Writer:
     def tables(self) -> str:
         spec, rows = self.spec, []
         if self.origin.keys:
-            rows.append(f"CHECKPOINT_KEYS = {{  # here: in {_text(self.origin.checkpoint_module)} of the .pt")
-            entries = [f"{_text(here)}: {_text(there)}" for here, there in self.origin.keys.items()]
-            rows += [*pack(entries, 4), "}"]
+            rows += table("CHECKPOINT", [f"{_text(here)}: {_text(there)}" for here, there in self.origin.keys.items()])
         if constants := {o.field: o.constant.tolist() for o in spec.outputs if o.constant is not None}:
             rows += table("METADATA", [f"{_text(field)}: {_literal(value)}" for field, value in constants.items()])
         rows += named_tuple("Outputs", [o.field for o in spec.outputs])
@@ -233,7 +231,7 @@ class _Writer:
             lines += [
                 '    if str(path).endswith(".pt"):  # of the same training, later',
                 f'        theirs = torch.load(path, map_location="cpu", weights_only=True)[{module}]',
-                '        state = {o + k[len(t):]: v for o, t in CHECKPOINT_KEYS.items() for k, v in theirs.items() if f"{k}.".startswith(f"{t}.")}',
+                '        state = {o + k[len(t):]: v for o, t in CHECKPOINT.items() for k, v in theirs.items() if f"{k}.".startswith(f"{t}.")}',
                 *(
                     [
                         '        for n in {k.rsplit(".", 1)[0] for k in state if k.endswith(".running_variance")}:',
@@ -253,8 +251,26 @@ class _Writer:
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
                 "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster in small batches",
             ]
+        for name in self.entrances():
+            lines += [
+                "    if dtype != torch.float32:  # observations and their statistics stay float32",
+                f"        policy.{name}.register_forward_pre_hook(lambda _, x: x[0].to(dtype))",
+            ]
         lines.append("    return policy.to(device, dtype).eval()")
         return "\n".join(lines)
+
+
+    def entrances(self) -> list[str]:
+        """The modules that the observations come to, through normalisers and expressions."""
+        reached = {value.name for value in self.spec.inputs}
+        names: dict[str, None] = {}
+        for block in self.spec.blocks:
+            if reached & set(block.reads):
+                if isinstance(block.code, Expression) or block.statistics:
+                    reached |= set(block.outputs)
+                else:
+                    names[block.sequence or block.name] = None
+        return list(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +360,11 @@ def named_tuple(name: str, fields: Sequence[str]) -> list[str]:
     return [start + quoted[0], *(" " * len(start) + row for row in quoted[1:-1]), *([" " * len(start) + quoted[-1] + ")"] if len(quoted) > 1 else [])] if len(quoted) > 1 else [start + quoted[0] + ")"]
 
 
-def table(name: str, rows: Sequence[str]) -> list[str]:
-    """`NAME = {…}` on one line if it fits, else a row a line."""
-    line = f"{name} = {{{', '.join(rows)}}}"
-    return [line] if len(line) <= WIDTH else [f"{name} = {{", *(f"    {row}," for row in rows), "}"]
+def table(name: str, entries: Sequence[str]) -> list[str]:
+    """`NAME = {…}` with as many entries a line as fit."""
+    start = f"{name} = {{"
+    rows = pack(entries, len(start))
+    return [start + rows[0].lstrip(), *rows[1:-1], rows[-1].rstrip(",") + "}"] if len(rows) > 1 else [start + rows[0].strip().rstrip(",") + "}"]
 
 
 def _text(value: str) -> str:

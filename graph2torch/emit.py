@@ -225,7 +225,7 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------ load
     def load(self) -> str:
-        lines = ['def load(path=Path(__file__).with_name("weights.safetensors"), device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
+        lines = ['def load(path="", device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
         if self.origin.keys:
             module = _text(self.origin.checkpoint_module)
             lines += [
@@ -242,10 +242,10 @@ class _Writer:
                 ),
                 '        print("missing, unexpected keys:", *policy.load_state_dict(state, strict=False))',
                 "    else:",
-                "        policy.load_state_dict(load_file(path))",
+                "        policy.load_state_dict(load_file(path or Path(__file__).with_name(\"weights.safetensors\")))",
             ]
         else:
-            lines.append("    policy.load_state_dict(load_file(path))")
+            lines.append("    policy.load_state_dict(load_file(path or Path(__file__).with_name(\"weights.safetensors\")))")
         if any(isinstance(b.code, Module) and b.code.class_name == "nn.Linear" for b in self.spec.blocks):
             lines += [
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",

@@ -209,7 +209,7 @@ def match_rules(graph: Graph, rules: Sequence[Matchable]) -> tuple[tuple[Claim, 
     place = {node.index: i for i, node in enumerate(graph.nodes)}
     claims.sort(key=lambda claim: max(place[n.index] for n in claim.match.nodes))
     misses = [miss for node in graph.nodes if node.index not in engine.claimed and (miss := engine.nearest.get(node.index)) is not None]
-    return tuple(claims), tuple(dict.fromkeys(misses))
+    return tuple(claims), tuple({id(miss): miss for miss in misses}.values())
 
 
 class Engine:

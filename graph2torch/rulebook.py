@@ -7,7 +7,8 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     VARIADIC         the captured input that stands for all remaining operands, if any
     check(match)     None, or a Refusal
     lift(match)      the Block
-    EXAMPLE          ONNX graphs, as text, that the rule must match
+    EXAMPLE          ONNX graphs, as text, that the rule must match; inputs named in CONSTANTS become random constants
+    RANGES           optional: name of a constant → the range its random values come from
     NEAR_MISS        ONNX graphs, as text, that it must refuse
 
 and, where torch has no layer of the kind, a `layer.py` beside it. Loading a rule never imports torch.

@@ -39,6 +39,7 @@ PATTERNS = (
     }""",
 )
 CONSTANTS = ("mean", "std", "variance", "steps")
+RANGES = {"std": (0.01, 4.0), "variance": (0.01, 1e6), "steps": (1, 1e6)}  # of the examples' random constants
 
 EXAMPLE = (
     "folded (float[batch, n] obs, float[n] mean, float[n] std) => (float[batch, n] y) { d = Sub (obs, mean) q = Div (d, std) y = Clip <min = -5.0, max = 5.0> (q) }",

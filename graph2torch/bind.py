@@ -7,7 +7,7 @@ a *module* of the checkpoint, chosen by what the block is, what the graph calls 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,8 +15,7 @@ import numpy as np
 from .checkpoint import Checkpoint
 from .errors import PairError
 from .graph import Array, Graph
-from .rulebook import Family
-from .spec import Block, Parameter, PolicySpec, Transform
+from .spec import Block, Module, Parameter, PolicySpec, Transform
 from .text import printable, quoted
 
 Weights = Literal["checkpoint", "onnx"]
@@ -86,20 +85,20 @@ class Bindings:
         return "drift" if self.disagreements or self.metadata else "same"
 
 
-def bind(spec: PolicySpec, family: Family, checkpoint: Checkpoint | None, weights: Weights = "checkpoint") -> Bindings:
+def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "checkpoint") -> Bindings:
     """A tensor for every parameter of `spec`: the checkpoint's if there is one, or the graph's (`weights="onnx"`).
 
     Raises PairError if the checkpoint is of another network: a block has no module there with tensors of its shapes.
     """
     tensors = checkpoint.tensors if checkpoint else {}
-    prefixes = _modules(spec, family, tensors)
+    prefixes = _modules(spec, tensors)
     missing = [b for b in spec.blocks if b.parameters and id(b) not in prefixes]
     if checkpoint and missing and weights == "checkpoint":
         block = missing[0]
         shapes = ", ".join(f"{p.name} {list(_wanted(spec.graph, p).shape)}" for p in block.parameters)
         raise PairError(
             f"{printable(checkpoint.path.name)} is of another network than the graph: it has no module for the {block.role} ({shapes}"
-            f"{_nearest(spec, family, block, tensors)}). Give the .pt of the same training, or build from the graph alone with --weights onnx."
+            f"{_nearest(spec, block, tensors)}). Give the .pt of the same training, or build from the graph alone with --weights onnx."
         )
     bound: list[Binding] = []
     for block in spec.blocks:
@@ -119,14 +118,14 @@ def bind(spec: PolicySpec, family: Family, checkpoint: Checkpoint | None, weight
 
 
 # ---------------------------------------------------------------------------------------------- modules
-def _modules(spec: PolicySpec, family: Family, tensors: Mapping[str, Array]) -> dict[int, str]:
+def _modules(spec: PolicySpec, tensors: Mapping[str, Array]) -> dict[int, str]:
     """block → the checkpoint's module it takes its tensors from (only for blocks where one fits)."""
     chosen: dict[int, str] = {}
     claimed: set[str] = set()
     for block in spec.blocks:
         if not block.parameters or not tensors:
             continue
-        likely = [*family.candidates(spec, block, tensors), *_prefixes(spec, block)]
+        likely = [*spec.prefixes(block), *_prefixes(spec, block)]
         suffix = next(iter(p.key for p in block.parameters if p.key), None)
         everywhere = [k.removesuffix(f".{suffix}") for k in tensors if suffix and k.endswith(f".{suffix}")]
         fitting = [p for p in dict.fromkeys([*likely, *everywhere]) if _fits(spec.graph, block, p, tensors)]
@@ -204,9 +203,9 @@ def _same_bits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Ar
     return [same_bits(_wanted(graph, p), tensors[f"{prefix}.{p.key}"]) for p in block.parameters if p.key]
 
 
-def _nearest(spec: PolicySpec, family: Family, block: Block, tensors: Mapping[str, Array]) -> str:
+def _nearest(spec: PolicySpec, block: Block, tensors: Mapping[str, Array]) -> str:
     """What the checkpoint has in the block's place, for the message."""
-    for prefix in (*family.candidates(spec, block, tensors), *_prefixes(spec, block)):
+    for prefix in (*spec.prefixes(block), *_prefixes(spec, block)):
         there = [f"{p.name} {list(tensors[f'{prefix}.{p.key}'].shape)}" for p in block.parameters if f"{prefix}.{p.key}" in tensors]
         if there:
             return f"; there {', '.join(there)}"
@@ -218,7 +217,7 @@ def _bind_one(spec: PolicySpec, block: Block, parameter: Parameter, prefix: str 
     graphs = _wanted(spec.graph, parameter)
     key = f"{prefix}.{parameter.key}" if prefix and parameter.key else None
     theirs = tensors.get(key) if key else None
-    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, _initializer(spec, parameter.value), parameter.transform)
+    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, parameter.value, parameter.transform)
     if theirs is None:
         return bound
     agrees = same_bits(graphs, theirs)
@@ -241,7 +240,7 @@ def _bind_statistics(spec: PolicySpec, block: Block, prefix: str | None, tensors
     else:
         assert statistics.variance and statistics.steps
         std = roots(graph.constants[statistics.variance], graph.constants[statistics.steps])["numpy"]
-    initializer = _initializer(spec, statistics.std) if statistics.std else None
+    initializer = statistics.std
     std_binding = Binding(f"{path}.std", std, False, "graph", None, initializer, "as is")
     if variance is None or steps is None or variance.shape != std.shape or steps.size != 1:
         note = "not in the graph: chosen so that sqrt(running_variance / normalization_steps) is its std"
@@ -257,7 +256,7 @@ def _bind_statistics(spec: PolicySpec, block: Block, prefix: str | None, tensors
     far = max_ulps(found["numpy"], std)
     within = far is not None and far <= STD_ULPS
     if which:
-        note = f"bit-equal to {formula}, rounded as {' and '.join(which)} does"
+        note = f"bit-equal to {formula}, rounded as {' and '.join(which)} round it"
     else:
         note = f"{formula} is within {far} ulp" if within else f"{formula} disagrees"
     if within or which:
@@ -281,10 +280,6 @@ def roots(variance: Array, steps: Array) -> dict[str, Array]:
         return {"numpy": np.sqrt(quotient), "double": np.sqrt(quotient.astype(np.float64)).astype(np.float32)}
 
 
-def _initializer(spec: PolicySpec, value: str | None) -> str | None:
-    return value
-
-
 def _metadata(spec: PolicySpec, tensors: Mapping[str, Array]) -> tuple[str, ...]:
     """Fixed outputs (action sizes, memory size …) that the checkpoint knows otherwise."""
     faults = []
@@ -303,9 +298,7 @@ def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:
         if prefix is None:
             continue
         place = spec.module_path(block)
-        if not place or not isinstance(block.code.__class__, type):
-            continue
-        if hasattr(block.code, "class_name"):
+        if isinstance(block.code, Module):
             group, _, number = place.rpartition(".")
             if block.sequence and prefix.endswith(f".{number}") and table.get(group, prefix.removesuffix(f".{number}")) == prefix.removesuffix(f".{number}"):
                 table[group] = prefix.removesuffix(f".{number}")
@@ -357,4 +350,4 @@ def odd_values(tensors: Iterable[tuple[str, Array]]) -> list[str]:
     return found
 
 
-__all__ = ["STD_ULPS", "Binding", "Bindings", "Disagreement", "bind", "compare", "field", "max_ulps", "odd_values", "roots", "same_bits"]
+__all__ = ["STD_ULPS", "Binding", "Bindings", "Disagreement", "bind", "compare", "max_ulps", "odd_values", "roots", "same_bits"]

@@ -70,7 +70,7 @@ def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognise
     """Reads an .onnx and tells what it is, without torch."""
     book = load_rules(*rules)
     model = load(path)
-    return Recognised(model, book.recognise(model.path.stem, canonicalise(model.graph)), book)
+    return Recognised(model, book.recognise(canonicalise(model.graph)), book)
 
 
 def build_policy(
@@ -102,7 +102,7 @@ def rebuild(recognised: Recognised, checkpoint: Checkpoint | None = None, weight
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
-    bindings = bind(spec, family, checkpoint, weights)
+    bindings = bind(spec, checkpoint, weights)
     source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
     module = build_module(source, bindings)
     progress("exporting")

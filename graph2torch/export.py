@@ -76,6 +76,7 @@ def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torch
     """
     module = _traceable(module)
     proto = exporter(module, example_inputs(spec), spec)
+    _only_arguments(proto)
     _rename_clashes(proto, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)])
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
     _rename(proto, dict((theirs, ours) for ours, theirs in reversed(align(spec.graph, rebuilt).constants)), spec.graph)
@@ -93,6 +94,13 @@ def _traceable(module: torch.nn.Module) -> torch.nn.Module:
     module = copy.copy(module)
     module._non_persistent_buffers_set = set()
     return module
+
+
+def _only_arguments(proto: onnx.ModelProto) -> None:
+    """Below opset 9 torch makes inputs of all initializers, whatever it is told."""
+    initializers = {t.name for t in proto.graph.initializer}
+    for index in reversed([i for i, v in enumerate(proto.graph.input) if v.name in initializers]):
+        del proto.graph.input[index]
 
 
 def _rename_clashes(proto: onnx.ModelProto, names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     VARIADIC         the captured input that stands for all remaining operands, if any
     check(match)     None, or a Refusal
     lift(match)      the Block
+    describe(block, place)  optional: the block with its name, role, label and prefixes in the checkpoint
     EXAMPLE          ONNX graphs, as text, that the rule must match; inputs named in CONSTANTS become random constants
     RANGES           optional: name of a constant → the range its random values come from
     NEAR_MISS        ONNX graphs, as text, that it must refuse
@@ -19,7 +20,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,7 @@ from typing import Protocol, cast
 from .errors import RuleError
 from .graph import Graph
 from .match import Claim, Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
-from .spec import Block, PolicySpec
+from .spec import Block, Module, Place, PolicySpec
 from .text import one_line, quoted
 
 
@@ -38,11 +39,8 @@ class Family(Protocol):
     def detect(self, graph: Graph) -> bool:
         """Whether the graph is one of the family's."""
 
-    def describe(self, name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
-        """The policy that the blocks make up: names, roles, inputs and outputs by meaning."""
-
-    def candidates(self, spec: PolicySpec, block: Block, keys: Iterable[str]) -> tuple[str, ...]:
-        """The prefixes under which a checkpoint with these keys may keep the block's tensors, likeliest first."""
+    def describe(self, graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
+        """The policy that the blocks make up: inputs and outputs by meaning, blocks named by their rules."""
 
     def policy_module(self) -> str:
         """The checkpoint's entry that holds the policy's tensors ("Policy")."""
@@ -69,6 +67,13 @@ class Rule(Matchable):
         layer = self.folder / "layer.py"
         return replace(block, rule=self.name, family=self.family, layer=layer if layer.is_file() else None)
 
+    def describe(self, block: Block, place: Place) -> Block:
+        """The block named by where it stands; by default after its rule."""
+        describe = cast("Callable[[Block, Place], Block] | None", getattr(self.module, "describe", None))
+        if describe:
+            return describe(block, place)
+        return replace(block, name=self.name if block.parameters or isinstance(block.code, Module) else "", role=self.name.replace("_", " "))
+
     def examples(self, kind: str = "EXAMPLE") -> tuple[str, ...]:
         """The graphs in ONNX text that the rule must match (EXAMPLE) or refuse (NEAR_MISS)."""
         text = getattr(self.module, kind, ())
@@ -89,14 +94,14 @@ class RuleBook:
         """The first family that knows the graph; the last one (generic) knows any."""
         return next((entry for entry in self.families if entry[1].detect(graph)), self.families[-1])
 
-    def recognise(self, name: str, graph: Graph) -> PolicySpec:
+    def recognise(self, graph: Graph) -> PolicySpec:
         """The policy in a canonical graph: matched, lifted and described by its family."""
         label, family, _ = self.family(graph)
         rules = {(rule.family, rule.name): rule for rule in self.rules if rule.family in (label, "generic")}
         claims, misses = match_rules(graph, tuple(rules.values()))
         by_name = {rule.name: rule for rule in rules.values()}
         blocks = tuple(by_name[claim.rule].lift(claim.match) for claim in claims)
-        spec = family.describe(name, graph, blocks)
+        spec = family.describe(graph, blocks, by_name)
         return replace(spec, unexplained=_unclaimed(graph, claims), near_misses=tuple(misses))
 
 

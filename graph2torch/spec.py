@@ -85,6 +85,7 @@ class Block:
     role:       what it is, for people ("normaliser of obs_0"), given by the family
     label:      what its output is called in the source ("mu"), given by the family
     sequence:   the nn.Sequential it is part of, if any
+    prefixes:   where a checkpoint likely keeps its tensors, likeliest first ("{n}" stands for its place in the sequence)
     layer:      the layer.py that holds the class or the functions it needs
     statistics: of a normaliser
     drawn:      name of a draw in the code → the graph's value that the random operator makes
@@ -101,6 +102,7 @@ class Block:
     role: str = ""
     label: str = ""
     sequence: str = ""
+    prefixes: tuple[str, ...] = ()
     layer: Path | None = None
     statistics: Statistics | None = None
     drawn: tuple[tuple[str, str], ...] = ()
@@ -108,6 +110,25 @@ class Block:
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(v for _, values in self.inputs for v in values)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the policy a block stands, for its rule to name it.
+
+    source:   the input (or part of it) that its data comes from: "obs_0", "vector_observation[:, 0:4]"; "" for several
+    makers:   rules of the blocks that make what it reads
+    readers:  rules of the blocks that read what it makes
+    outputs:  names of the policy's outputs that are made of it
+    number:   how many blocks of its rule stand before it; siblings: how many there are in all
+    """
+
+    source: str
+    makers: frozenset[str]
+    readers: frozenset[str]
+    outputs: tuple[str, ...]
+    number: int
+    siblings: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +191,17 @@ class PolicySpec:
         return f"{self.module_path(block)}.{parameter.name}" if isinstance(block.code, Module) else block.name or parameter.name
 
     def module_path(self, block: Block) -> str:
-        if not block.sequence:
-            return block.name
-        members = [b for b in self.blocks if b.sequence == block.sequence]
-        return f"{block.sequence}.{next(i for i, b in enumerate(members) if b is block)}"
+        """Its place in the policy: "normalizer", "body.0"."""
+        return f"{block.sequence}.{self.position(block)}" if block.sequence else block.name
+
+    def position(self, block: Block) -> int:
+        """Its place in its nn.Sequential; 0 for a block that is in none."""
+        members = [b for b in self.blocks if b.sequence == block.sequence] if block.sequence else [block]
+        return next(i for i, member in enumerate(members) if member is block)
+
+    def prefixes(self, block: Block) -> tuple[str, ...]:
+        """Where a checkpoint likely keeps the block's tensors, likeliest first."""
+        return tuple(prefix.replace("{n}", str(self.position(block))) for prefix in block.prefixes)
 
     def coverage(self) -> Coverage:
         """Which of the file's nodes are explained by which rule; every node is counted once."""

@@ -1,9 +1,11 @@
 """Any graph that no other family knows: blocks are named after their rules."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from graph2torch.graph import Graph
+from graph2torch.naming import name_blocks
+from graph2torch.rulebook import Rule
 from graph2torch.spec import Block, Input, Output, PolicySpec
 from graph2torch.text import identifier
 
@@ -16,7 +18,7 @@ def policy_module() -> str:
     return "Policy"
 
 
-def describe(name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
+def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
     used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     inputs: list[Input] = []
     fields: set[str] = {"self", "noise"}
@@ -31,16 +33,10 @@ def describe(name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
         taken.add(field)
         outputs.append(Output(declared.name, field, declared.size, declared.dtype.name, "", result, graph.constants.get(result)))
     taken |= fields | {"forward", "load"}
-    named: list[Block] = []
+    named = tuple(replace(block, sequence="", prefixes=()) for block in name_blocks(graph, blocks, rules, taken))
     noise: dict[str, str] = {}
-    for block in blocks:
-        unique = identifier(block.rule, taken)
-        taken.add(unique)
-        named.append(replace(block, name=unique, role=block.rule.replace("_", " ")))
+    for block in named:
         for _, drawn in block.drawn:
             noise[identifier("noise", noise)] = drawn
-    return PolicySpec("generic", f"{len(graph.nodes)} operators", graph, tuple(inputs), tuple(outputs), tuple(named), noise)
+    return PolicySpec("generic", f"{len(graph.nodes)} operators", graph, tuple(inputs), tuple(outputs), named, noise)
 
-
-def candidates(spec: PolicySpec, block: Block, keys: Iterable[str]) -> tuple[str, ...]:
-    return ()

@@ -5,11 +5,12 @@ The output names, their order and the checkpoint's keys are those of ML-Agents 0
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Mapping
 
 from graph2torch.graph import Graph, ValueInfo
-from graph2torch.spec import Block, Expression, Input, Method, Module, Output, PolicySpec
+from graph2torch.naming import name_blocks
+from graph2torch.rulebook import Rule
+from graph2torch.spec import Block, Input, Method, Module, Output, PolicySpec
 from graph2torch.text import identifier, printable
 
 # output: (what it is, the checkpoint's tensor if it is a constant)
@@ -27,7 +28,6 @@ OUTPUTS = {
     "is_continuous_control": ("1 if the actions are continuous", "is_continuous_int_deprecated"),
     "action_output_shape": ("number of actions, former format", "act_size_vector_deprecated"),
 }
-HEADS = {"gaussian_scale", "gaussian_sample", "bounded_action"}
 
 
 def detect(graph: Graph) -> bool:
@@ -39,16 +39,10 @@ def policy_module() -> str:
     return "Policy"
 
 
-def global_step(module: str) -> bool:
-    return module == "global_step"
-
-
-def describe(name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
-    taken = {"forward", "act", "distribution", "load", *(identifier(i.name) for i in graph.inputs)}
-    inputs = _inputs(graph, taken)
-    outputs = _outputs(graph)
-    taken |= {o.field for o in outputs}
-    blocks = _name(graph, blocks, taken)
+def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
+    inputs, outputs = _inputs(graph), _outputs(graph)
+    taken = {"forward", "act", "distribution", "load", *(i.field for i in inputs), *(o.field for o in outputs)}
+    blocks = name_blocks(graph, blocks, rules, taken)
     return PolicySpec(
         family="mlagents",
         title=_title(blocks, outputs),
@@ -56,90 +50,9 @@ def describe(name: str, graph: Graph, blocks: tuple[Block, ...]) -> PolicySpec:
         inputs=inputs,
         outputs=outputs,
         blocks=blocks,
-        noise=_noise(graph, blocks, outputs),
+        noise=_noise(blocks, outputs),
         methods=_methods(blocks),
     )
-
-
-def candidates(spec: PolicySpec, block: Block, keys: Iterable[str]) -> tuple[str, ...]:
-    """Where ML-Agents keeps the block's tensors, by its part in the network; likeliest first."""
-    place = spec.module_path(block)
-    if block.rule == "normalizer":
-        observation = re.search(r"obs_(\d+)", block.role)
-        numbers = [observation.group(1)] if observation else sorted({m.group(1) for k in keys if (m := re.search(r"processors\.(\d+)\.normalizer\.", k))}, key=int)
-        return tuple(f"network_body.{middle}processors.{i}.normalizer" for i in numbers for middle in ("observation_encoder.", ""))
-    if place.startswith("body."):
-        return tuple(f"network_body.{encoder}.seq_layers.{place.removeprefix('body.')}" for encoder in ("_body_endoder", "linear_encoder"))
-    if block.name == "mu":
-        return ("action_model._continuous_distribution.mu",)
-    if block.name == "log_sigma":
-        return ("action_model._continuous_distribution",)
-    return ()
-
-
-# ---------------------------------------------------------------------------------------------- names and roles
-def _name(graph: Graph, blocks: tuple[Block, ...], taken: set[str]) -> tuple[Block, ...]:
-    readers: dict[str, list[Block]] = {}
-    for block in blocks:
-        for value in block.reads:
-            readers.setdefault(value, []).append(block)
-    source = {value.name: value.name for value in graph.inputs}  # value → the observation it comes from
-    for block in blocks:
-        if block.rule == "slice_observation" and block.reads[0] in source and isinstance(block.code, Expression):
-            source[block.outputs[0]] = f"{block.reads[0]}{block.code.text.removeprefix('x')}"
-    several = sum(block.rule == "normalizer" for block in blocks) > 1
-    hidden = 0
-    named: list[Block] = []
-    for block in blocks:
-        following = {b.rule for b in readers.get(block.outputs[0], ())}
-        if block.rule == "normalizer":
-            origin = source.get(block.reads[0], "observation")
-            number = re.fullmatch(r"obs_(\d+)", origin)
-            suffix = f"_{number.group(1) if number else sum(b.rule == 'normalizer' for b in named)}" if several else ""
-            block = replace(block, name=f"normalizer{suffix}", role=f"normaliser of {printable(origin)}")
-        elif block.rule == "slice_observation":
-            block = replace(block, role=f"observation {printable(source.get(block.outputs[0], block.reads[0]))}")
-        elif block.rule == "concat":
-            block = replace(block, role="observations side by side")
-        elif block.rule == "linear" and following & HEADS:
-            block = replace(block, name="mu", label="mu", role="head: mean of the actions, mu")
-        elif block.rule == "linear":
-            hidden += 1
-            block = replace(block, name=f"layer_{hidden}", role=f"hidden layer {hidden}")
-        elif block.rule == "silu":
-            block = replace(block, name=f"silu_{hidden}", role=f"activation of hidden layer {hidden}")
-        elif block.rule == "gaussian_scale":
-            block = replace(block, name="log_sigma", label="sigma", role="head: standard deviation of the actions, sigma")
-        elif block.rule == "gaussian_sample":
-            block = replace(block, role="head: sampled actions, not yet bounded")
-        elif block.rule == "bounded_action":
-            drawn = block.reads[0] in {o for b in named if b.rule == "gaussian_sample" for o in b.outputs}
-            kind = "sampled" if drawn else "deterministic"
-            block = replace(block, label="sampled" if drawn else "", role=f"head: {kind} actions within ±1")
-        else:
-            block = replace(block, name=block.rule, role=block.rule.replace("_", " "))
-        if block.name:
-            block = replace(block, name=identifier(block.name, taken))
-            taken.add(block.name)
-        named.append(block)
-    return _sequences(tuple(named), readers, set(graph.results), taken)
-
-
-def _sequences(blocks: tuple[Block, ...], readers: dict[str, list[Block]], results: set[str], taken: set[str]) -> tuple[Block, ...]:
-    """Chains of hidden layers become one nn.Sequential: body, body_2 …"""
-    by_input = {block.reads[0]: block for block in blocks if len(block.reads) == 1 and block.rule in ("linear", "silu") and block.label != "mu"}
-    chained: dict[str, str] = {}
-    for block in blocks:
-        if block.rule != "linear" or block.label == "mu" or block.name in chained:
-            continue
-        chain = [block]
-        while (value := chain[-1].outputs[0]) in by_input and len(readers[value]) == 1 and value not in results:
-            chain.append(by_input[value])
-        if len(chain) > 1:
-            body = identifier("body", taken)
-            taken.add(body)
-            chained.update({member.name: body for member in chain})
-    return tuple(replace(block, sequence=chained.get(block.name, "")) for block in blocks)
 
 
 def _title(blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> str:
@@ -152,7 +65,7 @@ def _title(blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- the contract
-def _inputs(graph: Graph, taken: set[str]) -> tuple[Input, ...]:
+def _inputs(graph: Graph) -> tuple[Input, ...]:
     used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     fields: set[str] = {"self", "noise"}
     inputs = []
@@ -190,7 +103,7 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _noise(graph: Graph, blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> dict[str, str]:
+def _noise(blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> dict[str, str]:
     """Noise field, called after the output it ends in → the value that is drawn."""
     reads = {value: block for block in blocks for value in block.reads}
     by_value = {output.value: output.field for output in outputs}

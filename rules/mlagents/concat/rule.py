@@ -1,7 +1,9 @@
 """Several observations side by side: what ML-Agents' ObservationEncoder gives to the network's body."""
 
+from dataclasses import replace
+
 from graph2torch.match import Match
-from graph2torch.spec import Block, Expression, block_of
+from graph2torch.spec import Block, Expression, Place, block_of
 
 PATTERNS = "Concatenate <axis> (parts) => (y) { y = Concat <axis: int = @axis> (parts) }"
 VARIADIC = "parts"
@@ -15,3 +17,7 @@ NEAR_MISS = ("sum (float[batch, n] a, float[batch, n] b) => (float[batch, n] y) 
 
 def lift(match: Match) -> Block:
     return block_of(match, Expression(f"torch.cat([*parts], dim={match.attributes['axis']})", starred="parts"))
+
+
+def describe(block: Block, place: Place) -> Block:
+    return replace(block, role="observations side by side")

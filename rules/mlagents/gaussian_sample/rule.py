@@ -4,8 +4,10 @@ ML-Agents calls `torch.randn_like(mu)`, which is exported as RandomNormalLike wi
 CPU whatever the device, so that a seed means the same everywhere; moving a CPU tensor would export a Cast, hence the if.
 """
 
+from dataclasses import replace
+
 from graph2torch.match import Match
-from graph2torch.spec import Block, Expression, block_of
+from graph2torch.spec import Block, Expression, Place, block_of
 
 PATTERNS = """GaussianSample (mu, sigma) => (sample) {
     z = RandomNormalLike (mu)
@@ -28,3 +30,7 @@ DRAW = "torch.randn_like(mu) if mu.is_cpu else torch.randn(mu.shape).to(mu.devic
 
 def lift(match: Match) -> Block:
     return block_of(match, Expression("mu + z * sigma", draws=(("z", DRAW),)))
+
+
+def describe(block: Block, place: Place) -> Block:
+    return replace(block, role="head: sampled actions, not yet bounded")

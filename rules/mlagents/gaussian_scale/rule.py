@@ -4,10 +4,12 @@ PPO and POCA train one log sigma an action, whatever the observation. ML-Agents'
 the batch by adding mu · 0, which keeps NaN and infinity of mu.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from graph2torch.match import Match, Refusal
-from graph2torch.spec import Block, Expression, Parameter, block_of
+from graph2torch.spec import Block, Expression, Parameter, Place, block_of
 
 PATTERNS = """GaussianScale (mu, log_sigma) => (sigma) {
     zero = Constant <value = float {0.0}> ()
@@ -33,3 +35,8 @@ def check(match: Match) -> Refusal | None:
 def lift(match: Match) -> Block:
     log_sigma = Parameter("log_sigma", match.values["log_sigma"], key="log_sigma")
     return block_of(match, Expression("torch.exp(mu * 0 + log_sigma)"), (log_sigma,))
+
+
+def describe(block: Block, place: Place) -> Block:
+    role = "head: standard deviation of the actions, sigma"
+    return replace(block, name="log_sigma", label="sigma", role=role, prefixes=("action_model._continuous_distribution",))

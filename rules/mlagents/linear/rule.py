@@ -1,9 +1,11 @@
 """Fully connected layer: x · weightᵀ + bias, torch's nn.Linear as the exporter writes it (Gemm with transB)."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from graph2torch.match import Match, Refusal
-from graph2torch.spec import Block, Module, Parameter, block_of
+from graph2torch.spec import Block, Module, Parameter, Place, block_of
 
 PATTERNS = (
     "Linear (x, weight, bias) => (y) { y = Gemm <transB = 1> (x, weight, bias) }",
@@ -41,3 +43,13 @@ def lift(match: Match) -> Block:
 
 def _weight(match: Match) -> str:
     return "weight_t" if "weight_t" in match.values else "weight"
+
+
+HEADS = frozenset({"gaussian_scale", "gaussian_sample", "bounded_action"})
+
+
+def describe(block: Block, place: Place) -> Block:
+    if place.readers & HEADS:
+        return replace(block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",))
+    prefixes = ("network_body._body_endoder.seq_layers.{n}", "network_body.linear_encoder.seq_layers.{n}")
+    return replace(block, name=f"layer_{place.number + 1}", sequence="body", role=f"hidden layer {place.number + 1}", prefixes=prefixes)

@@ -5,10 +5,13 @@ computes (x − mean) / sqrt(variance / steps), clipped to ±5. The exporter fol
 constant, the std; an export without constant folding leaves the division and the root in the graph.
 """
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
 from graph2torch.match import Match, Refusal
-from graph2torch.spec import Block, Module, Parameter, Statistics, block_of
+from graph2torch.spec import Block, Module, Parameter, Place, Statistics, block_of
 
 PATTERNS = (
     """Normalizer (obs, mean, std) => (y) {
@@ -77,3 +80,11 @@ def lift(match: Match) -> Block:
     )
     mean = Parameter("running_mean", match.values["mean"], key="running_mean", trainable=False)
     return block_of(match, Module("Normalizer", (size,)), (mean,), statistics=statistics)
+
+
+def describe(block: Block, place: Place) -> Block:
+    observation = re.fullmatch(r"obs_(\d+)", place.source)
+    number = observation.group(1) if observation else str(place.number)
+    prefixes = tuple(f"network_body.{middle}processors.{number}.normalizer" for middle in ("observation_encoder.", ""))
+    name = f"normalizer_{number}" if place.siblings > 1 else "normalizer"
+    return replace(block, name=name, role=f"normaliser of {place.source or 'the observations'}", prefixes=prefixes)

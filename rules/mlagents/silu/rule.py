@@ -1,7 +1,9 @@
 """SiLU: x · sigmoid(x), ML-Agents' activation ("Swish" in its code), torch's nn.SiLU."""
 
+from dataclasses import replace
+
 from graph2torch.match import Match
-from graph2torch.spec import Block, Module, block_of
+from graph2torch.spec import Block, Module, Place, block_of
 
 PATTERNS = "SiLU (x) => (y) { s = Sigmoid (x)  y = Mul (x, s) }"
 
@@ -17,3 +19,7 @@ NEAR_MISS = (
 
 def lift(match: Match) -> Block:
     return block_of(match, Module("nn.SiLU"))
+
+
+def describe(block: Block, place: Place) -> Block:
+    return replace(block, name=f"silu_{place.number + 1}", sequence="body", role=f"activation of hidden layer {place.number + 1}")

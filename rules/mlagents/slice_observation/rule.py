@@ -1,9 +1,11 @@
 """One observation of several: ML-Agents before 2.0 gave all vector observations as one input and sliced it."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from graph2torch.match import Match, Refusal
-from graph2torch.spec import Block, Expression, block_of
+from graph2torch.spec import Block, Expression, Place, block_of
 
 PATTERNS = "SliceObservation (x, starts, ends, axes) => (y) { y = Slice (x, starts, ends, axes) }"
 CONSTANTS = ("starts", "ends", "axes")
@@ -26,3 +28,7 @@ def check(match: Match) -> Refusal | None:
 def lift(match: Match) -> Block:
     start, end = int(match.constant("starts")[0]), int(match.constant("ends")[0])
     return block_of(match, Expression(f"x[:, {start}:{end}]" if end < 2**31 else f"x[:, {start}:]"))
+
+
+def describe(block: Block, place: Place) -> Block:
+    return replace(block, role=f"one observation of {place.source or 'several'}")

@@ -1,0 +1,83 @@
+"""Names the blocks of a policy: each rule is told where its block stands, and chains become an nn.Sequential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .graph import Graph
+from .spec import Block, Expression, Module, Place
+from .text import identifier, printable
+
+if TYPE_CHECKING:
+    from .rulebook import Rule
+
+
+def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:
+    """The blocks as their rules describe them, with names that are unique and not in `taken`."""
+    sources = _sources(graph, blocks)
+    makers = {value: block.rule for block in blocks for value in block.outputs}
+    readers: dict[str, list[Block]] = {}
+    for block in blocks:
+        for value in dict.fromkeys(block.reads):
+            readers.setdefault(value, []).append(block)
+    outputs = {value: name.name for name, value in zip(graph.outputs, graph.results, strict=True)}
+    siblings = [block.rule for block in blocks]
+    described: list[Block] = []
+    for i, block in enumerate(blocks):
+        place = Place(
+            source=printable(_common(sources.get(value, "") for value in block.reads)),
+            makers=frozenset(makers[value] for value in block.reads if value in makers),
+            readers=frozenset(reader.rule for value in block.outputs for reader in readers.get(value, ())),
+            outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
+            number=siblings[:i].count(block.rule),
+            siblings=siblings.count(block.rule),
+        )
+        named = rules[block.rule].describe(block, place)
+        if named.name:
+            named = replace(named, name=identifier(named.name, taken))
+            taken.add(named.name)
+        described.append(named)
+    return _sequences(tuple(described), readers, set(graph.results), taken)
+
+
+def _common(sources: object) -> str:
+    found = set(sources)  # type: ignore[call-overload]
+    return found.pop() if len(found) == 1 else ""
+
+
+def _sources(graph: Graph, blocks: tuple[Block, ...]) -> dict[str, str]:
+    """value → the input it is, or the part of an input, or a normalised input."""
+    sources = {value.name: value.name for value in graph.inputs}
+    for block in blocks:
+        origin = sources.get(block.reads[0]) if len(block.reads) == 1 else None
+        if origin and isinstance(block.code, Expression) and block.code.text.startswith("x["):
+            sources[block.outputs[0]] = origin + block.code.text.removeprefix("x")
+        elif origin and block.statistics:
+            sources[block.outputs[0]] = origin
+    return sources
+
+
+def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], results: set[str], taken: set[str]) -> tuple[Block, ...]:
+    """Chains of modules that asked for the same sequence become one nn.Sequential; a lone module stays by itself."""
+    made = {block.outputs[0]: i for i, block in enumerate(blocks)}
+    chains: dict[int, list[int]] = {}
+    for i, block in enumerate(blocks):
+        if not (block.sequence and isinstance(block.code, Module) and len(block.reads) == 1 and len(block.outputs) == 1):
+            continue
+        value = block.reads[0]
+        before = made.get(value)
+        alone = len(readers.get(value, ())) == 1 and value not in results
+        if before in chains and alone and blocks[chains[before][-1]].sequence == block.sequence:
+            chains[i] = chains.pop(before)
+            chains[i].append(i)
+        else:
+            chains[i] = [i]
+    names: dict[int, str] = {}
+    for chain in chains.values():
+        if len(chain) > 1:
+            name = identifier(blocks[chain[0]].sequence, taken)
+            taken.add(name)
+            names.update(dict.fromkeys(chain, name))
+    return tuple(replace(block, sequence=names.get(i, "")) for i, block in enumerate(blocks))

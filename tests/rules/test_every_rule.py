@@ -59,7 +59,7 @@ def recognise_with(rule: Rule, proto: onnx.ModelProto) -> Recognised:
     generic = BOOK.families[-1]
     book = RuleBook(((rule.family, generic[1], (rule,)),))
     model = Model(Path("example.onnx"), "0" * 64, 0, proto, read_graph(proto, "example"))
-    return Recognised(model, book.recognise("example", canonicalise(model.graph)), book)
+    return Recognised(model, book.recognise(canonicalise(model.graph)), book)
 
 
 def test_there_are_rules_and_each_brings_examples() -> None:

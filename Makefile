@@ -30,7 +30,7 @@ test-oldest: $(OLDEST)/.installed ## the tests on Python 3.10, torch 2.1.2 and n
 
 clean: ## removes what was built and cached; the environments .venv and .venv-oldest stay
 	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find graph2torch rules tests benchmarks assets -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is installed again only when what it is made from has changed. The package is installed in place (-e).
 $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py | $(VENV)/bin/python

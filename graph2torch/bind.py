@@ -15,7 +15,7 @@ import numpy as np
 from .checkpoint import Checkpoint
 from .errors import PairError
 from .graph import Array, Graph
-from .spec import Block, Module, Parameter, PolicySpec, Transform
+from .spec import Block, Module, Parameter, PolicySpec, Rearrangement, Transform
 from .text import printable, quoted
 
 Weights = Literal["checkpoint", "onnx"]
@@ -189,6 +189,8 @@ def _wanted(graph: Graph, parameter: Parameter) -> Array:
 
 def transform(array: Array, how: Transform) -> Array:
     """The graph's constant as the layer's tensor."""
+    if isinstance(how, Rearrangement):
+        return np.ascontiguousarray(how.apply(array))
     if how == "transposed":
         return np.ascontiguousarray(array.T)
     return array.reshape(-1) if how == "squeezed" else array
@@ -217,7 +219,7 @@ def _bind_one(spec: PolicySpec, block: Block, parameter: Parameter, prefix: str 
     graphs = _wanted(spec.graph, parameter)
     key = f"{prefix}.{parameter.key}" if prefix and parameter.key else None
     theirs = tensors.get(key) if key else None
-    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, parameter.value, parameter.transform)
+    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, parameter.value, str(parameter.transform))
     if theirs is None:
         return bound
     agrees = same_bits(graphs, theirs)

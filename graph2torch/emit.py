@@ -40,6 +40,7 @@ class _Writer:
         self.field = {value.name: value.field for value in spec.inputs}
         self.producer = {value: block for block in spec.blocks for value in block.outputs}
         self.noise = {value: field for field, value in spec.noise.items()}
+        self.results = {o.value: o.field for o in spec.outputs}
         self.normalises = any(b.statistics for b in spec.blocks)
 
     def write(self) -> str:
@@ -132,7 +133,8 @@ class _Writer:
 
     def construct(self, block: Block) -> str:
         assert isinstance(block.code, Module)
-        return f"{block.code.class_name}({', '.join(map(repr, block.code.arguments))})"
+        arguments = [*map(repr, block.code.arguments), *(f"{name}={value!r}" for name, value in block.code.keywords)]
+        return f"{block.code.class_name}({', '.join(arguments)})"
 
     def signature(self) -> str:
         return ", ".join(["self", *(f"{i.field}: Tensor" for i in self.spec.inputs)])
@@ -177,7 +179,10 @@ class _Writer:
                 continue
             targets = []
             for output in step.outputs:
-                name = identifier(step.label or "x", taken)
+                if len(step.outputs) > 1 and not uses.get(output):
+                    targets.append("_")
+                    continue
+                name = identifier(step.label or (self.results.get(output, "x") if len(step.outputs) > 1 else "x"), taken)
                 taken.add(name)
                 names[output] = ast.Name(name)
                 targets.append(name)
@@ -251,26 +256,26 @@ class _Writer:
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
                 "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster in small batches",
             ]
-        for name in self.entrances():
+        for name, several in self.entrances().items():
             lines += [
                 "    if dtype != torch.float32:  # observations and their statistics stay float32",
-                f"        policy.{name}.register_forward_pre_hook(lambda _, x: x[0].to(dtype))",
+                f"        policy.{name}.register_forward_pre_hook(lambda _, x: {'tuple(t.to(dtype) for t in x)' if several else 'x[0].to(dtype)'})",
             ]
         lines.append("    return policy.to(device, dtype).eval()")
         return "\n".join(lines)
 
 
-    def entrances(self) -> list[str]:
-        """The modules that the observations come to, through normalisers and expressions."""
+    def entrances(self) -> dict[str, bool]:
+        """The modules that the observations come to, through normalisers and expressions; and whether they take several tensors."""
         reached = {value.name for value in self.spec.inputs}
-        names: dict[str, None] = {}
+        names: dict[str, bool] = {}
         for block in self.spec.blocks:
             if reached & set(block.reads):
                 if isinstance(block.code, Expression) or block.statistics:
                     reached |= set(block.outputs)
                 else:
-                    names[block.sequence or block.name] = None
-        return list(names)
+                    names.setdefault(block.sequence or block.name, len(block.reads) > 1)
+        return names
 
 
 @dataclass(frozen=True, slots=True)

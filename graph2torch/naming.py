@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,11 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
     outputs = {value: name.name for name, value in zip(graph.outputs, graph.results, strict=True)}
     siblings = [block.rule for block in blocks]
     described: list[Block] = []
+    origins = [printable(_common(sources.get(value, "") for value in block.reads)) for block in blocks]
     for i, block in enumerate(blocks):
         place = Place(
-            source=printable(_common(sources.get(value, "") for value in block.reads)),
+            source=origins[i],
+            sources=frozenset(source for source, rule in zip(origins, siblings, strict=True) if source and rule == block.rule),
             makers=frozenset(makers[value] for value in block.reads if value in makers),
             readers=frozenset(reader.rule for value in block.outputs for reader in readers.get(value, ())),
             outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
@@ -48,14 +50,14 @@ def _common(sources: object) -> str:
 
 
 def _sources(graph: Graph, blocks: tuple[Block, ...]) -> dict[str, str]:
-    """value → the input it is, or the part of an input, or a normalised input."""
+    """value → the input it is, or the part of an input, or the only input that it comes from."""
     sources = {value.name: value.name for value in graph.inputs}
     for block in blocks:
-        origin = sources.get(block.reads[0]) if len(block.reads) == 1 else None
+        origin = _common(sources.get(value, "") for value in block.reads)
         if origin and isinstance(block.code, Expression) and block.code.text.startswith("x["):
             sources[block.outputs[0]] = origin + block.code.text.removeprefix("x")
-        elif origin and block.statistics:
-            sources[block.outputs[0]] = origin
+        elif origin:
+            sources.update(dict.fromkeys(block.outputs, origin))
     return sources
 
 
@@ -80,4 +82,10 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
             name = identifier(blocks[chain[0]].sequence, taken)
             taken.add(name)
             names.update(dict.fromkeys(chain, name))
-    return tuple(replace(block, sequence=names.get(i, "")) for i, block in enumerate(blocks))
+    numbers = _numbers(blocks, chains.values())
+    return tuple(replace(block, sequence=names.get(i, ""), role=block.role.replace("{number}", str(numbers.get(i, 1)))) for i, block in enumerate(blocks))
+
+
+def _numbers(blocks: tuple[Block, ...], chains: Iterable[list[int]]) -> dict[int, int]:
+    """block → how many blocks of its rule its chain has up to it."""
+    return {i: [blocks[j].rule for j in chain[: k + 1]].count(blocks[i].rule) for chain in chains for k, i in enumerate(chain)}

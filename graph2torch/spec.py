@@ -6,15 +6,30 @@ mean; the result is a `PolicySpec`, from which the source is written and the wei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from .graph import Array, Graph, Node
 from .match import Match, NearMiss
 
-Transform = Literal["as is", "transposed", "squeezed"]
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """How a graph's constant becomes a layer's tensor, where that takes more than transposing: in words, and done.
+
+    It may reorder, cut and reshape, not compute: what it makes is compared with the checkpoint's tensor bit by bit.
+    """
+
+    words: str
+    apply: Callable[[Array], Array]
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Transform: TypeAlias = "Literal['as is', 'transposed', 'squeezed'] | Rearrangement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +63,19 @@ class Statistics:
     steps: str | None = None
 
 
+Argument: TypeAlias = "int | float | bool | tuple[int, ...]"
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Code that is a submodule: `self.NAME = CLASS(ARGUMENTS)` once, `self.NAME(inputs)` each time.
+    """Code that is a submodule: `self.NAME = CLASS(ARGUMENTS, KEYWORDS)` once, `self.NAME(inputs)` each time.
 
     class_name: "nn.Linear", or a class of the rule's layer.py
     """
 
     class_name: str
-    arguments: tuple[int | float | bool, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    keywords: tuple[tuple[str, Argument], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +101,8 @@ class Block:
     outputs:    the graph's values it makes
     nodes:      indices of the file's nodes that it stands for, looked-through ones included
     name:       its attribute in the policy ("normalizer"), given by the family
-    role:       what it is, for people ("normaliser of obs_0"), given by the family
+    role:       what it is, for people ("normaliser of obs_0", "hidden layer {number}"), given by the family; the number
+                counts the blocks of its rule in its sequence
     label:      what its output is called in the source ("mu"), given by the family
     sequence:   the nn.Sequential it is part of, if any
     prefixes:   where a checkpoint likely keeps its tensors, likeliest first ("{n}" stands for its place in the sequence)
@@ -117,6 +137,7 @@ class Place:
     """Where in the policy a block stands, for its rule to name it.
 
     source:   the input (or part of it) that its data comes from: "obs_0", "vector_observation[:, 0:4]"; "" for several
+    sources:  the inputs that all blocks of its rule come from, as far as each comes from one
     makers:   rules of the blocks that make what it reads
     readers:  rules of the blocks that read what it makes
     outputs:  names of the policy's outputs that are made of it
@@ -124,6 +145,7 @@ class Place:
     """
 
     source: str
+    sources: frozenset[str]
     makers: frozenset[str]
     readers: frozenset[str]
     outputs: tuple[str, ...]

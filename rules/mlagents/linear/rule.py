@@ -52,4 +52,4 @@ def describe(block: Block, place: Place) -> Block:
     if place.readers & HEADS:
         return replace(block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",))
     prefixes = ("network_body._body_endoder.seq_layers.{n}", "network_body.linear_encoder.seq_layers.{n}")
-    return replace(block, name=f"layer_{place.number + 1}", sequence="body", role=f"hidden layer {place.number + 1}", prefixes=prefixes)
+    return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

@@ -22,4 +22,4 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, name=f"silu_{place.number + 1}", sequence="body", role=f"activation of hidden layer {place.number + 1}")
+    return replace(block, name=f"silu_{place.number + 1}", sequence="body", role="activation of hidden layer {number}")

@@ -1,0 +1,599 @@
+"""What the command line prints: rich on a terminal, plain text 100 columns wide when piped.
+
+Nothing that comes from a file is ever taken for markup: names pass through `printable` and are printed as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from .inspect import NARROW, VARIANCE_LIMIT, Found, source_of, unmatched
+from .text import printable, quoted
+
+if TYPE_CHECKING:
+    from .bind import Binding, Bindings
+    from .build import Build
+    from .spec import Block, PolicySpec
+    from .verify import Figures, Verification
+
+WIDTH = 100  # when piped
+RACE = 0.03  # weights that are further apart than this are not explained by a race between saving and exporting
+
+LEVELS = {
+    "bytes": "the two files are the same, byte for byte",
+    "graph": "operator by operator the same computation on the same numbers, whatever the input; and onnxruntime gave the same bits on everything tried",
+    "bits": "onnxruntime gave the same bits on everything tried, with its optimiser on and off; on other inputs they may differ",
+    "close": "onnxruntime gave numbers within 1e-5 · max(1, largest output) on everything tried, but not the same bits",
+    "differs": "the rebuilt policy and the original give different numbers",
+}
+
+
+# ---------------------------------------------------------------------------------------------- build
+def show_build(made: Build, target: Path) -> None:
+    """Prints a build: what the policy is, where each weight came from, and how equal it is to the original."""
+    page = Page()
+    model, spec, bindings = made.recognised.model, made.spec, made.bindings
+    page.title(f"{printable(model.path.stem)}: {printable(spec.title)}")
+    rows = [
+        (
+            model.path.name,
+            f"{model.size / 1e6:.2f} MB",
+            f"{spec.graph.producer}, opset {spec.graph.opset}, IR {spec.graph.ir_version}",
+            model.sha256,
+        )
+    ]
+    if checkpoint := bindings.checkpoint:
+        step = "step unknown" if checkpoint.step is None else f"step {checkpoint.step:,}"
+        rows.append((checkpoint.path.name, f"{checkpoint.size / 1e6:.2f} MB", step, checkpoint.sha256))
+    page.table([(printable(name, 60), size, printable(what, 60), f"sha256 {digest[:12]}…") for name, size, what, digest in rows])
+    page.heading("Architecture")
+    page.table([(role, module or "–", size) for role, module, size in _architecture(spec)])
+    coverage = spec.coverage()
+    page.line(
+        _covered(
+            {rule: len(nodes) for rule, nodes in coverage.by_rule.items()}, len(coverage.inert), len(coverage.unexplained), coverage.total
+        )
+    )
+    _show_weights(page, spec, bindings)
+    _show_verdict(page, spec, bindings)
+    _show_level(page, made)
+    _show_build_warnings(page, made)
+    from .build import FILES
+
+    page.heading(f"Written to {printable(str(target))}", ", ".join(FILES))
+    if not made.equal:
+        page.line("Exit status 1: different.", 0, "bold red")
+
+
+def _architecture(spec: PolicySpec) -> Iterable[tuple[str, str, str]]:
+    """(role, module, size) of each block; the blocks of one nn.Sequential are one row."""
+    done: set[str] = set()
+    for block in spec.blocks:
+        if not block.sequence:
+            yield printable(block.role), spec.module_path(block), _size(block)
+        elif block.sequence not in done:
+            done.add(block.sequence)
+            yield _sequence([b for b in spec.blocks if b.sequence == block.sequence])
+
+
+def _sequence(members: Sequence[Block]) -> tuple[str, str, str]:
+    """ "hidden layers 1 to 3, silu", "body", "59 → 512 → 512 → 512"."""
+    layers = [b for b in members if b.parameters]
+    others = list(dict.fromkeys(b.rule for b in members if not b.parameters))
+    named = layers or members
+    first, last = named[0].role, named[-1].role
+    counted = re.fullmatch(r"(.*) (\d+)", first), re.fullmatch(r"(.*) (\d+)", last)
+    if counted[0] and counted[1] and first != last and counted[0][1] == counted[1][1]:
+        role = f"{counted[0][1]}s {counted[0][2]} to {counted[1][2]}"
+    else:
+        role = first if first == last else f"{first} to {last}"
+    sizes = [_size(b).split(" → ") for b in layers]
+    chained = all(a[-1] == b[0] and len(a) == len(b) == 2 for a, b in pairwise(sizes))
+    size = " → ".join([sizes[0][0], *(s[-1] for s in sizes)]) if sizes and chained else ", ".join(map(_size, layers))
+    return printable(", ".join([role, *others])), members[0].sequence, size
+
+
+def _size(block: Block) -> str:
+    """`59 → 512` for a linear layer, else the code."""
+    code = source_of(block)
+    linear = re.fullmatch(r"nn\.Linear\((\d+), (\d+)\)", code)
+    return " → ".join(linear.groups()) if linear else code
+
+
+def _covered(by_rule: Mapping[str, int], inert: int, unexplained: int, total: int) -> str:
+    rules = ", ".join(f"{n} {printable(rule)}" for rule, n in by_rule.items())
+    return f"{total} nodes: {sum(by_rule.values())} explained ({rules or 'none'}), {inert} inert, {unexplained} unexplained"
+
+
+def _show_weights(page: Page, spec: PolicySpec, bindings: Bindings) -> None:
+    """Tensors by module, those that came about in the same way together."""
+    trained = sum(b.value.size for b in bindings.tensors if b.trainable)
+    sources = {b.source for b in bindings.tensors if b.trainable}
+    whose = {"checkpoint": "from the checkpoint", "graph": "from the graph"}.get(
+        next(iter(sources), "") if len(sources) == 1 else "", "from both"
+    )
+    if not bindings.tensors:
+        return page.heading("Weights", "none: the policy has no tensors")
+    page.heading("Weights", f"{trained:,} trained numbers, {whose}")
+    groups: dict[str, dict[str, list[str]]] = {}
+    for binding in bindings.tensors:
+        head, name = _place(binding, bindings.keys)
+        shape = f"[{', '.join(map(str, binding.value.shape))}]"
+        groups.setdefault(head, {}).setdefault(_origin(binding, bindings.checkpoint is not None), []).append(f"{name} {shape}".strip())
+    for head, origins in groups.items():
+        page.line(printable(head, 200))
+        for origin, names in origins.items():
+            page.line(f"{printable(', '.join(names), 400)}: {printable(origin, 400)}", indent=4)
+    return None
+
+
+def _place(binding: Binding, keys: Mapping[str, str]) -> tuple[str, str]:
+    """The heading a tensor stands under, "body ← network_body…", and its name there."""
+    for ours, theirs in keys.items():
+        rest = binding.path.removeprefix(ours)
+        if binding.key and (not rest or rest.startswith(".")) and (binding.key == theirs + rest or binding.path.endswith(".std")):
+            return f"{ours} ← {theirs}", rest.removeprefix(".")
+    module, _, name = binding.path.rpartition(".")
+    return (module, name) if module else (binding.path, "")
+
+
+def _origin(binding: Binding, pair: bool) -> str:
+    """Where a tensor came from, and whether the two files agree on it."""
+    graphs = "the graph's" if binding.initializer in (None, binding.key) else f"the graph's {quoted(binding.initializer or '')}"
+    how = "" if binding.transform == "as is" else f", {binding.transform}"
+    if binding.disagreement is not None:
+        return f"the checkpoint's{how}, NOT the graph's" if binding.source == "checkpoint" else f"{graphs}{how}, NOT the checkpoint's"
+    if binding.source == "derived" or (binding.source == "graph" and binding.note):
+        return f"{graphs}; {binding.note}" if binding.source == "graph" else binding.note
+    if binding.source == "graph":
+        return f"{graphs}{how}" + (
+            {True: "; bit-equal in the checkpoint", None: "; the checkpoint has none"}[binding.agrees]
+            if pair and binding.agrees is not False
+            else ""
+        )
+    return f"as is{how}, bit-equal to {graphs}" if binding.agrees else f"as is{how}; the graph holds it folded into std only"
+
+
+def _show_verdict(page: Page, spec: PolicySpec, bindings: Bindings) -> None:
+    if bindings.checkpoint is None:
+        return page.heading("Pair", "none: no checkpoint was given, the weights are the graph's")
+    missing = unmatched(spec, bindings)
+    if missing:
+        page.heading("Pair", "another network: the checkpoint has no counterpart of some tensors", "bold red")
+        page.line(printable(", ".join(missing), 400))
+    elif bindings.verdict == "same":
+        agreeing = [b for b in bindings.tensors if b.agrees]
+        rounded = sum("within" in b.note for b in agreeing)
+        text = f"same: {_n(len(agreeing) - rounded, 'tensor')} bit-equal in graph and checkpoint" + (
+            f", {rounded} std within rounding" if rounded else ""
+        )
+        return page.heading("Pair", text, "green")
+    else:
+        page.heading("Pair", "drift: graph and checkpoint do not hold the same weights", "bold red")
+    for b in bindings.disagreements:
+        page.line(f"{printable(b.path)}: {b.disagreement}")
+    for text in bindings.metadata:
+        page.line(text)
+    if bindings.disagreements:
+        page.line(_drift(max(b.disagreement.max_abs for b in bindings.disagreements if b.disagreement)))
+        used = {b.source for b in bindings.disagreements}
+        page.line(
+            "The checkpoint's weights were used; --weights onnx takes the graph's."
+            if "checkpoint" in used
+            else "The graph's weights were used, as --weights onnx asks."
+        )
+    return None
+
+
+def _drift(far: float) -> str:
+    """What a disagreement of up to `far` means."""
+    if far <= RACE:
+        return "Differences of this size come about when a training with threads saves the .pt and the .onnx a moment apart."
+    return "That is too far for a race between saving and exporting: the two are of different steps or of different trainings."
+
+
+def _show_level(page: Page, made: Build) -> None:
+    from .verify import EQUAL
+    from .verify import LEVELS as ORDER
+
+    checked = made.verification
+    page.heading("Equality", f"{checked.level}: {LEVELS[checked.level]}", "bold green" if checked.level in EQUAL else "bold red")
+    if checked.level not in EQUAL and any(b.source == "checkpoint" for b in made.bindings.disagreements):
+        page.line("as it must be, since the checkpoint's weights were used, which are not the graph's")
+    if checked.reason:
+        page.line(f"not {ORDER[max(ORDER.index(checked.level) - 1, 0)]}, because {checked.reason}")
+    for text in _compared(checked, len(made.spec.outputs)):
+        page.line(text)
+    page.table(_figures(checked.rebuilt), indent=4)
+    why = ", which round matrix products differently" if checked.level in EQUAL and any(f.differing for f in checked.module) else ""
+    page.line(f"the torch module against the original in onnxruntime{why}:")
+    page.table(_figures(checked.module), indent=4)
+    if equal := [printable(f.output) for f in checked.module if not f.differing]:
+        page.line(f"bit-equal: {', '.join(equal)}", indent=4)
+
+
+def _compared(checked: Verification, outputs: int) -> Iterable[str]:
+    """The rebuilt graph against the original: what was compared, on what."""
+    numbers, unequal = sum(f.compared for f in checked.rebuilt), sum(f.differing for f in checked.rebuilt)
+    inner = len(checked.rebuilt) - outputs
+    things = f"{outputs} outputs" + (f" and {inner} values inside that the noise meets" if inner > 0 else "")
+    result = f"all {numbers:,} numbers bit-equal" if not unequal else f"{unequal:,} of {numbers:,} numbers differ"
+    yield f"rebuilt.onnx against the original, in onnxruntime: {result} ({things}; {_runs(checked.runs)})"
+    if checked.refused:
+        yield f"not tried, because onnxruntime does not run the original on it: {', '.join(checked.refused)}"
+
+
+def _runs(runs: Sequence[str]) -> str:
+    """ "18 runs: batch 1, 3, 16; ordinary, zero inputs; optimiser on and off"."""
+    parts = [m.groups() for run in runs if (m := re.fullmatch(r"batch (\d+) (.+), optimiser (on|off)", run))]
+    if len(parts) < len(runs) or not runs:
+        return f"{len(runs)} runs"
+    batches, kinds, optimiser = (list(dict.fromkeys(column)) for column in zip(*parts, strict=True))
+    return f"{len(runs)} runs: batch {', '.join(sorted(batches, key=int))}; {', '.join(kinds)} inputs; optimiser {' and '.join(optimiser)}"
+
+
+def _figures(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
+    """A table of those that differ, with its head."""
+    rows = [
+        (
+            printable(f.output, 60),
+            f"{f.differing:,} of {f.compared:,}",
+            f"{f.max_abs:.2g}",
+            "–" if f.max_ulps is None else f"{f.max_ulps:,}",
+            _cosine(f.cosine),
+        )
+        for f in figures
+        if f.differing
+    ]
+    return [("", "differing", "max abs", "ulp", "cosine"), *rows] if rows else []
+
+
+def _cosine(cosine: float | None) -> str:
+    if cosine is None:
+        return "–"
+    return "1" if cosine == 1 else f"1 − {1 - cosine:.0e}" if cosine > 0.999 else f"{cosine:.4g}"
+
+
+def _show_build_warnings(page: Page, made: Build) -> None:
+    from .bind import odd_values
+
+    page.warnings([*made.spec.graph.warnings, *odd_values((b.path, b.value) for b in made.bindings.tensors), *made.bindings.notes])
+
+
+# ---------------------------------------------------------------------------------------------- inspect
+def show_inspection(found: Found) -> None:
+    """Prints what `inspect_file` found."""
+    page = Page()
+    kind = found["kind"]
+    if kind != "pt":
+        _show_graph(page, found["graph"] if kind == "pair" else found)
+    if kind != "onnx":
+        _show_checkpoint(page, found["checkpoint"] if kind == "pair" else found)
+    if kind == "pair":
+        _show_pair(page, found["pair"])
+
+
+def _show_graph(page: Page, g: Found) -> None:
+    page.title(f"{printable(g['file'])}: {printable(g['title'])}")
+    page.table(
+        [
+            ("exporter", f"{printable(g['exporter'])}, opset {g['opset']}, IR {g['ir_version']}"),
+            ("size", _megabytes(g)),
+            ("sha256", g["sha256"]),
+            ("family", printable(g["family"])),
+        ]
+    )
+    page.heading("Inputs")
+    page.table(
+        [
+            (printable(i["name"], 60), _shape(i["shape"]), i["dtype"], printable(i["meaning"]) + ("" if i["used"] else " (unused)"))
+            for i in g["inputs"]
+        ]
+    )
+    page.heading("Outputs")
+    page.table(
+        [
+            (printable(o["name"], 60), _shape(o["shape"]), o["dtype"], f"{printable(o['meaning'])} {_fixed(o['constant'])}")
+            for o in g["outputs"]
+        ]
+    )
+    page.heading("Blocks")
+    page.table([(printable(b["rule"]), printable(b["module"] or "–"), printable(b["code"]), printable(b["role"])) for b in g["blocks"]])
+    c, parameters = g["coverage"], g["parameters"]
+    page.line(f"{_covered(c['by_rule'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
+    _show_unexplained(page, g["unexplained"])
+    held = [
+        (parameters["trainable"], "trained"),
+        (parameters["statistics"], "of statistics"),
+        (parameters["unexplained"], "in constants of unexplained nodes"),
+    ]
+    page.heading("Parameters", ", ".join(f"{_n(n, 'number')} {what}" for n, what in held if n) or "none")
+    page.table(
+        [(printable(t["path"] or "(unexplained)"), _shape(t["shape"]), t["dtype"], printable(t["name"], 80)) for t in parameters["tensors"]]
+    )
+    for name, paths in parameters["merged"].items():
+        page.line(f"{quoted(name)} serves {printable(', '.join(paths), 200)}: the exporter merged equal tensors")
+    for n in g["normalizers"]:
+        page.heading(f"Normaliser {printable(n['module'])}", f"{printable(n['role'])}, {_n(n['features'], 'feature')}")
+        _show_statistics(page, n)
+        if n["not_finite"]:
+            page.line(f"{_n(n['not_finite'], 'feature')} with a NaN or an infinity")
+    for s in g["sigma"]:
+        page.heading("Sigma", f"exp({printable(s['path'])}), {s['actions']} actions: {_spread(s)}")
+    page.odd(g["odd_values"])
+    page.warnings(g["warnings"])
+
+
+def _show_unexplained(page: Page, nodes: Sequence[Found], limit: int = 8) -> None:
+    if not nodes:
+        return
+    kinds: dict[str, int] = {}
+    for node in nodes:
+        kinds[node["op"]] = kinds.get(node["op"], 0) + 1
+    page.heading("Unexplained", ", ".join(f"{n} {printable(op, 40)}" for op, n in sorted(kinds.items())))
+    own = [n for n in nodes if n["operand_of"] is None]
+    page.table([(_node(n), _nearest(n)) for n in own[:limit]])
+    if len(own) > limit:
+        page.line(f"and {len(own) - limit} more: graph2torch rules --explain lists all")
+
+
+def _show_checkpoint(page: Page, c: Found) -> None:
+    step = "step unknown" if c["step"] is None else f"step {c['step']:,}"
+    page.title(f"{printable(c['file'])}: {step}")
+    page.table([("size", _megabytes(c)), ("sha256", c["sha256"])])
+    page.heading("Modules")
+    page.table([(printable(m["name"], 60), _n(m["tensors"], "tensor"), _n(m["numbers"], "number")) for m in c["modules"]])
+    own = [t for t in c["tensors"] if t["same_as"] is None]
+    again = len(c["tensors"]) - len(own)
+    page.heading(
+        printable(c["policy"]),
+        f"{_n(c['numbers'], 'number')} in {_n(len(own), 'tensor')}" + (f"; {again} stand again under a second name" if again else ""),
+    )
+    page.table([(_shape(t["shape"]), t["dtype"], f"{printable(t['name'], 200)} {_fixed(t['values'])}") for t in own])
+    for n in c["normalizers"]:
+        page.heading("Normaliser", f"{printable(n['name'])}, {_n(n['features'], 'feature')}, {_n(n['steps'], 'step')}")
+        page.table(
+            [
+                ("running_variance", f"{_spread(n['running_variance'])}: a sum over the steps"),
+                ("variance", f"{_spread(n['variance'])}: running_variance / steps"),
+            ]
+        )
+        _show_statistics(page, n)
+    if c["unread"]:
+        page.line(f"not plain tensors, so not read: {printable(', '.join(c['unread']), 300)}")
+    page.odd(
+        c["odd_values"],
+        f"NaN and infinity, negative variances, variances above {VARIANCE_LIMIT:.0e} a step, statistics never updated, constant columns",
+    )
+
+
+def _show_statistics(page: Page, n: Found, limit: int = 8) -> None:
+    page.table([("mean", _spread(n["mean"])), ("std", _spread(n["std"]))])
+    columns = n["saturating"]
+    if not columns:
+        return page.line(f"no column saturates early ({n['threshold']})")
+    page.line(f"{len(columns)} of {_n(n['features'], 'column')} clipped to ±5 right beside the mean ({n['threshold']}):")
+    page.table(
+        [
+            (
+                f"column {c['column']}",
+                f"mean {_g(c['mean'])}",
+                f"std {_g(c['std'])}",
+                f"clipped beyond mean ± {_g(c['clipped_beyond'])}",
+                "never changed" if c["constant"] else "",
+            )
+            for c in columns[:limit]
+        ],
+        indent=4,
+    )
+    if len(columns) > limit:
+        page.line(f"and {len(columns) - limit} more", indent=4)
+    return None
+
+
+def _show_pair(page: Page, pair: Found) -> None:
+    verdict, same = pair["verdict"], pair["verdict"] == "same"
+    meaning = {
+        "same": f"graph and checkpoint agree on {_n(pair['compared'], 'tensor')}"
+        + (" (the std within rounding)" if pair["normalizers"] else "")
+        + (f" and on {_n(pair['fixed_outputs'], 'fixed output')}" if pair["fixed_outputs"] else ""),
+        "drift": "graph and checkpoint do not hold the same weights",
+        "other network": printable(pair["reason"], 600),
+        "nothing compared": "no tensor of the graph is known to be in the checkpoint, so nothing is said about the pair",
+    }[verdict]
+    page.title(f"Pair: {verdict}", "bold green" if same else "bold red")
+    page.line(meaning)
+    if pair["not_compared"]:
+        page.line(f"not compared: {len(pair['not_compared'])} constants that unexplained nodes read")
+    for d in pair["disagreements"]:
+        page.line(f"{printable(d['parameter'])}: {d['text']}")
+    for text in pair["metadata"]:
+        page.line(text)
+    if verdict == "drift" and pair["disagreements"]:
+        page.line(_drift(max(float(d["max_abs"]) for d in pair["disagreements"])))
+    for n in pair["normalizers"]:
+        page.heading(
+            "Normaliser",
+            f"{printable(n['module'])}: the graph's std against sqrt(running_variance / normalization_steps), {_n(n['steps'], 'step')}",
+        )
+        page.line(_rounding(n))
+        low, high, stride = n["grid"]
+        page.line(f"Largest errors, had the std been computed otherwise, over mean + k · std for k = {low:g}, {low + stride:g} … {high:g}")
+        page.line("(var is running_variance, steps is normalization_steps):")
+        rows = [("", "std", "normalised", "clipped to ±5", "")]
+        page.table([*rows, *(_formula(f) for f in n["formulas"])], indent=4)
+
+
+def _rounding(n: Found) -> str:
+    if n["rounding"]:
+        return f"bit-equal, rounded as {' and '.join(n['rounding'])} does"
+    far = "NaN is in one of them" if n["ulps"] is None else f"up to {n['ulps']:,} ulp apart"
+    return f"{far}: {'as near as rounding allows' if n['agrees'] else 'they disagree'}"
+
+
+def _formula(f: Found) -> tuple[str, ...]:
+    notes = []
+    if f["not_finite"]:
+        notes.append(f"{'all' if f['not_finite'] == f['of'] else format(f['not_finite'], ',')} NaN or infinite")
+    if f["overflowed"]:
+        notes.append(f"{f['overflowed']:,} overflow")
+    formula = f["formula"].replace("running_variance", "var").replace("normalization_steps", "steps")
+    return formula, _g(f["std"]), _g(f["before_clip"]), _g(f["after_clip"]), ", ".join(notes)
+
+
+# ---------------------------------------------------------------------------------------------- rules
+def show_rules(found: Found) -> None:
+    """Prints what `list_rules` found."""
+    page = Page()
+    for family in found["families"]:
+        rules = [r for r in found["rules"] if r["family"] == family]
+        page.title(f"{printable(family)}: {_n(len(rules), 'rule')}")
+        rows: list[tuple[str, str]] = []
+        for r in rules:
+            rows.append((printable(r["name"]), printable(r["summary"], 200)))
+            rows.append(("", "patterns: " + ", ".join(f"{printable(p['name'])} ({p['operators']})" for p in r["patterns"])))
+        page.table(rows)
+    page.line("In brackets: a pattern's number of operators.")
+
+
+def show_explanation(found: Found) -> None:
+    """Prints what `explain_model` found."""
+    page = Page()
+    page.title(f"{printable(found['file'])}: {printable(found['title'])}")
+    c = found["coverage"]
+    page.line(f"{_covered(c['by_rule'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
+    page.table([(_node(node), _fate(node)) for node in found["nodes"]])
+
+
+def _fate(node: Found) -> str:
+    """What became of a node, in words."""
+    if node["status"] == "explained":
+        return f"{printable(node['rule'])}: {printable(node['role'])}"
+    if node["status"] == "inert":
+        return "inert"
+    return f"NOT EXPLAINED: {_nearest(node)}"
+
+
+def _node(node: Found) -> str:
+    return f"{node['index']:>4} {printable(node['op'], 30)} {printable(node['name'], 46)}".rstrip()
+
+
+def _nearest(node: Found) -> str:
+    if node["operand_of"] is not None:
+        return f"an operand of node {node['operand_of']}"
+    miss = node["nearest"]
+    if miss is None:
+        return "no rule comes near"
+    return f"nearest is {printable(miss['rule'])}, {miss['matched']} of {miss['of']}: {printable(miss['reason'], 300)}"
+
+
+# ---------------------------------------------------------------------------------------------- the page
+class Page:
+    """Lines, headings and tables on stdout. What it is given must be `printable` already."""
+
+    def __init__(self) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an arrow that the terminal's encoding lacks is no reason to fail
+        self.console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
+        self.started = False
+
+    def title(self, text: str, style: str = "bold") -> None:
+        """A blank line, then a line of its own."""
+        self.gap()
+        self.line(text, 0, style)
+
+    def heading(self, label: str, text: str = "", style: str = "") -> None:
+        """A blank line, then the label and what belongs to it."""
+        self.gap()
+        self.hanging(Text(label, "bold cyan"), Text(text, style), 0, 2)
+
+    def gap(self) -> None:
+        if self.started:
+            self.console.print()
+        self.started = True
+
+    def line(self, text: str, indent: int = 2, style: str = "") -> None:
+        """`text`, wrapped; what is wrapped stands two columns further in."""
+        self.hanging(Text(), Text(text, style), indent, indent + 2)
+
+    def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Columns as wide as they must be, the last one wrapped; empty columns are left out."""
+        used = [i for i in range(len(rows[0])) if any(row[i] for row in rows)] if rows else []
+        widths = [max(cell_len(row[i]) for row in rows) for i in used[:-1]]
+        for row in rows if used else ():
+            head = "  ".join(row[i] + " " * (width - cell_len(row[i])) for i, width in zip(used, widths, strict=False))
+            self.hanging(Text(head), Text(row[used[-1]]), indent)
+
+    def hanging(self, head: Text, text: Text, indent: int, rest: int | None = None) -> None:
+        """`head` and `text` on one line if they fit, further lines at column `rest` (default: below the text)."""
+        start = indent + (head.cell_len + 2 if head else 0)
+        rest = start if rest is None else rest
+        room = self.console.width - start
+        if head and text and max((cell_len(word) for word in text.plain.split()), default=0) > room:  # no room beside the head: below it
+            self.hanging(Text(), Text(re.sub(" {3,}", "  ", head.plain)), indent)
+            return self.hanging(Text(), text, indent + 4)
+        first, *others = text.wrap(self.console, max(room, 20)) or [Text()]
+        if others and rest < start:  # the further lines are longer than the first
+            others = list(Text(" ").join(others).wrap(self.console, max(self.console.width - rest, 20)))
+        for blanks, parts in ((indent, (head, Text("  " if head and text else ""), first)), *((rest, (line,)) for line in others)):
+            line = Text(" " * blanks).append_text(Text.assemble(*parts))
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
+        return None
+
+    def odd(self, texts: Sequence[str], looked_for: str = "NaN and infinity") -> None:
+        self.heading("Odd values", "" if texts else f"none ({looked_for} were looked for)", "" if texts else "green")
+        for text in texts:
+            self.line(text, style="yellow")
+
+    def warnings(self, texts: Sequence[str]) -> None:
+        if texts:
+            self.heading("Warnings")
+            for text in texts:
+                self.line(text, style="yellow")
+
+
+def _n(count: int, what: str) -> str:
+    """`1 number`, `1,234 numbers`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _megabytes(found: Found) -> str:
+    return f"{found['megabytes']:.2f} MB ({found['bytes']:,} bytes)"
+
+
+def _shape(shape: Sequence[int | str | None]) -> str:
+    return "[" + ", ".join("?" if d is None else printable(str(d), 16) for d in shape) + "]"
+
+
+def _fixed(values: Sequence[Any] | None, limit: int = 8) -> str:
+    """`= 3` for one number, `= [2, 3]` for several."""
+    if values is None:
+        return ""
+    shown = [_g(v) for v in values[:limit]] + (["…"] if len(values) > limit else [])
+    return f"= {shown[0]}" if len(values) == 1 else f"= [{', '.join(shown)}]"
+
+
+def _spread(found: Mapping[str, Any]) -> str:
+    """`0.001 … 2, median 1`."""
+    if found["min"] is None:
+        return "no finite number"
+    middle = [f", {name} {_g(found[name])}" for name in ("median", "mean") if name in found]
+    return f"{_g(found['min'])} … {_g(found['max'])}{''.join(middle)}"
+
+
+def _g(value: float | str | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+__all__ = ["NARROW", "show_build", "show_explanation", "show_inspection", "show_rules"]

@@ -8,7 +8,6 @@ that differ are listed, so that a drifted copy aligns too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,14 +106,21 @@ class _Walk:
             if self.random[0].setdefault(node.index, twin.index) != twin.index or self.random[1].setdefault(twin.index, node.index) != node.index:
                 return f"{node} is drawn once where the other graph draws twice"
         self.nodes[(node.index, twin.index)] = (node, twin)
-        return list(zip(self.ordered(0, node), self.ordered(1, twin), strict=True))
+        return self.operands(node, twin)
 
-    def ordered(self, side: int, node: Node) -> Sequence[str]:
-        """Operands, in an order that doesn't depend on how a commutative operator writes them."""
-        if node.op not in COMMUTATIVE:
-            return node.inputs
-        structure, full = self.keys[side]
-        return sorted(node.inputs, key=lambda v: (structure.get(v, b""), full.get(v, b"")))
+    def operands(self, node: Node, twin: Node) -> list[tuple[str, str]]:
+        """Pairs of operands; a commutative operator's pair off by what computes them, then by their places."""
+        mine, theirs = list(node.inputs), list(twin.inputs)
+        pairs: list[tuple[str, str]] = []
+        if node.op in COMMUTATIVE:
+            for a, b in zip(reversed(self.keys[0]), reversed(self.keys[1]), strict=True):  # equal bits first, then equal structure
+                for x in list(mine):
+                    y = next((y for y in theirs if a.get(x, b"") == b.get(y, b"")), None)
+                    if y is not None:
+                        mine.remove(x)
+                        theirs.remove(y)
+                        pairs.append((x, y))
+        return pairs + list(zip(mine, theirs, strict=True))
 
     def what(self, side: int, value: str) -> str:
         graph = (self.a, self.b)[side]

@@ -97,7 +97,7 @@ def verify(
         theirs = _session(_pin(rebuilt, [b for _, b in draws], probes=not optimised), optimised, "the rebuilt graph")
         known = {i.name for i in theirs.get_inputs()}
         for label, kind, feed in cases:
-            noise = shapes.noise(feed, np.random.default_rng([seed, *label.encode()]))
+            noise = shapes.noise(feed, np.random.default_rng([seed, *label.encode()]), 8.0 if kind == "extreme" else 1.0)
             if noise is None:
                 refused.append(label)
                 continue
@@ -235,7 +235,8 @@ class _Shapes:
             probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(self.likes))
             self.session = _session(probe, True, "the original")
 
-    def noise(self, feed: Mapping[str, Array], rng: np.random.Generator) -> list[Array] | None:
+    def noise(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float) -> list[Array] | None:
+        """A normal draw for each random operator; with a `scale` that also drives samples beyond their bounds."""
         if self.session is None:
             return []
         known = {i.name for i in self.session.get_inputs()}
@@ -243,7 +244,7 @@ class _Shapes:
             values = dict(zip(dict.fromkeys(self.likes), self.session.run(None, {k: v for k, v in feed.items() if k in known}), strict=True))
         except Exception:  # the original itself can't do this batch
             return None
-        return [rng.standard_normal(values[name].shape).astype(np.float32) for name in self.likes]
+        return [(scale * rng.standard_normal(values[name].shape)).astype(np.float32) for name in self.likes]
 
 
 def _session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:

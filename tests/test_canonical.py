@@ -1,0 +1,165 @@
+"""What the canonical form treats as equal is bit-equal in onnxruntime, with its optimiser on and off."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from graph2torch.canonical import canonicalise
+from graph2torch.graph import Graph, read_graph
+from graph2torch.isomorphism import align
+from graph2torch.verify import different_bits
+
+
+def model_of(text: str, opset: int) -> onnx.ModelProto:
+    return helper.make_model(onnx.parser.parse_graph(text), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def canonical(model: onnx.ModelProto) -> Graph:
+    return canonicalise(read_graph(model, "graph"))
+
+
+def run(model: onnx.ModelProto, feed: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]], optimised: bool) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL if optimised else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(x) for x in session.run(None, feed)]
+
+
+# two spellings of one meaning, each with its opset; x is [4, 6]
+PAIRS = {
+    "constant node and initializer": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { k = Constant <value = float {0.3}> () y = Mul (x, k) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.3}> { y = Mul (x, k) }", 9),
+    ),
+    "identity of a value": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { i = Identity (x) j = Identity (i) y = Sigmoid (j) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+    ),
+    "identity of an initializer": (
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.7}> { i = Identity (k) y = Div (x, i) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.7}> { y = Div (x, k) }", 9),
+    ),
+    "identity before an output": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { z = Exp (x) y = Identity (z) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Exp (x) }", 9),
+    ),
+    "concat of one": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { c = Concat <axis = 1> (x) y = Sigmoid (c) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+    ),
+    "slice of the whole": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { s = Slice <starts = [0], ends = [6], axes = [1]> (x) y = Sigmoid (s) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+    ),
+    "clip's bounds as attributes and as operands": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Clip <min = -5.0, max = 5.0> (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) <float lo = {-5.0}, float hi = {5.0}> { y = Clip (x, lo, hi) }", 13),
+    ),
+    "slice's bounds as attributes and as operands": (
+        ("g (float[b, 6] x) => (float[b, 3] y) { y = Slice <starts = [2], ends = [5], axes = [1]> (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 3] y) <int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {1}, int64[1] k = {1}> { y = Slice (x, s, e, a, k) }", 13),
+    ),
+    "operands swapped": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) m = Mul (x, s) y = Add (m, x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) m = Mul (s, x) y = Add (x, m) }", 9),
+    ),
+    "attributes at their default": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu <alpha = 0.01> (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu (x) }", 9),
+    ),
+    "order of nodes": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { a = Exp (x) b = Sigmoid (x) y = Sub (a, b) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { b = Sigmoid (x) a = Exp (x) y = Sub (a, b) }", 9),
+    ),
+    "dead nodes": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { d = Exp (x) e = Neg (d) y = Sigmoid (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+    ),
+    "axes as attribute and as operand": (
+        ("g (float[b, 6] x) => (float[b, 1, 6] y) { y = Unsqueeze <axes = [1]> (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 1, 6] y) <int64[1] a = {1}> { y = Unsqueeze (x, a) }", 13),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_spellings_have_one_canonical_form_and_equal_bits(name: str) -> None:
+    one, two = (model_of(*spelling) for spelling in PAIRS[name])
+    assert align(canonical(one), canonical(two)).isomorphic, align(canonical(one), canonical(two)).refusal
+    special = np.asarray([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], [5.0, -5.0, np.nextafter(np.float32(5), np.float32(6)), 1e20, -1e-45, 3.0]], np.float32)
+    random = (np.random.default_rng(0).standard_normal((200, 6)) * np.exp(np.random.default_rng(1).standard_normal((200, 6)) * 4)).astype(np.float32)
+    for x in (special, random, random[:1]):
+        for optimised in (True, False):
+            a, b = run(one, {"x": x}, optimised), run(two, {"x": x}, optimised)
+            assert not any(different_bits(p, q).any() for p, q in zip(a, b, strict=True))
+
+
+# pairs that look alike but are not the same computation
+DIFFERENT = {
+    "another constant": (
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.3}> { y = Mul (x, k) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.30000004}> { y = Mul (x, k) }", 9),
+    ),
+    "zero and minus zero": (
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.0}> { y = Add (x, k) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {-0.0}> { y = Add (x, k) }", 9),
+    ),
+    "an addition of zero": (
+        ("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.0}> { y = Add (x, k) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Identity (x) }", 9),
+    ),
+    "operands of a subtraction": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) y = Sub (x, s) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) y = Sub (s, x) }", 9),
+    ),
+    "an attribute": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu <alpha = 0.01> (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu <alpha = 0.02> (x) }", 9),
+    ),
+    "a slice of a part": (
+        ("g (float[b, 6] x) => (float[b, 5] y) { s = Slice <starts = [0], ends = [5], axes = [1]> (x) y = Sigmoid (s) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+    ),
+    "a slice of an input whose size is free": (
+        ("g (float[b, k] x) => (float[b, k] y) { s = Slice <starts = [0], ends = [6], axes = [1]> (x) y = Sigmoid (s) }", 9),
+        ("g (float[b, k] x) => (float[b, k] y) { y = Sigmoid (x) }", 9),
+    ),
+    "one draw and two": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { r = RandomNormalLike (x) y = Sub (r, r) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { r = RandomNormalLike (x) s = RandomNormalLike (x) y = Sub (r, s) }", 9),
+    ),
+    "another operator": (
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Sigmoid (x) }", 9),
+        ("g (float[b, 6] x) => (float[b, 6] y) { y = Tanh (x) }", 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_different_computations_are_told_apart(name: str) -> None:
+    one, two = (canonical(model_of(*spelling)) for spelling in DIFFERENT[name])
+    assert not align(one, two).isomorphic
+    assert not align(two, one).isomorphic
+
+
+def test_every_canonical_node_remembers_the_files_nodes() -> None:
+    text = "g (float[b, 6] x) => (float[b, 6] y) { k = Constant <value = float {0.3}> () i = Identity (k) c = Concat <axis = 1> (x) m = Mul (c, i) d = Exp (x) y = Identity (m) }"
+    graph = canonical(model_of(text, 9))
+    (node,) = graph.nodes
+    assert (node.op, node.index, set(node.through)) == ("Mul", 3, {0, 1, 2})
+    assert graph.through["y"] == (5,)
+    assert graph.dead == (4,)
+
+
+def test_an_overridable_initializer_is_told_from_a_constant() -> None:
+    one = model_of("g (float[b, 6] x) => (float[b, 6] y) <float k = {0.3}> { y = Mul (x, k) }", 9)
+    two = onnx.ModelProto.FromString(one.SerializeToString())
+    two.graph.input.append(helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, []))
+    assert canonical(two).overridable == {"k"}
+    assert not align(canonical(one), canonical(two)).isomorphic

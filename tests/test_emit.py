@@ -1,0 +1,194 @@
+"""The emitted source: read as a golden, run on its own, trained, moved between precisions, and never trusting a name."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from tests.models import save_pair, tiny_checkpoint, tiny_policy
+
+from graph2torch.build import Build, build
+from graph2torch.emit import substitute, wrap
+from graph2torch.module import import_source
+
+ROOT = Path(__file__).parent.parent
+HUGGY = ROOT / "assets" / "Huggy.onnx", ROOT / "assets" / "Huggy.pt"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="module")
+def huggy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    target = tmp_path_factory.mktemp("huggy") / "Huggy"
+    return build(*HUGGY, target), target
+
+
+def loaded(folder: Path) -> ModuleType:
+    module = import_source((folder / "model.py").read_text(encoding="utf-8"))
+    module.__file__ = str(folder / "model.py")
+    return module
+
+
+def test_huggy_reads_as_it_did(huggy: tuple[Build, Path]) -> None:
+    """tests/golden/huggy.py is the source as it was last read by a person; when it changes on purpose, write it anew."""
+    assert huggy[0].source == (GOLDEN / "huggy.py").read_text(encoding="utf-8")
+    assert len(huggy[0].source.splitlines()) <= 80
+
+
+def test_several_observations_read_as_they_did(tmp_path: Path) -> None:
+    model = tiny_policy(observations=(3, 2), era="torch1.8", deterministic=False)
+    made = build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
+    source = made.source.replace(made.recognised.model.sha256[:12], "…")
+    checkpoint = made.bindings.checkpoint
+    assert checkpoint is not None
+    assert source.replace(checkpoint.sha256[:12], "…") == (GOLDEN / "two_observations.py").read_text(encoding="utf-8")
+
+
+def test_it_imports_the_standard_library_torch_and_safetensors_alone(huggy: tuple[Build, Path]) -> None:
+    imports = set()
+    for node in ast.walk(ast.parse(huggy[0].source)):
+        if isinstance(node, ast.Import):
+            imports |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imports.add((node.module or "").split(".")[0])
+    assert imports - set(sys.stdlib_module_names) == {"torch", "safetensors"}
+
+
+def test_it_runs_alone_and_agrees_with_onnxruntime(huggy: tuple[Build, Path]) -> None:
+    """In a process that can't import this package, onnx or onnxruntime."""
+    _, folder = huggy
+    observations = np.random.default_rng(0).standard_normal((7, 59)).astype(np.float32) * 2
+    np.save(folder.parent / "observations.npy", observations)
+    script = textwrap.dedent("""
+        import json, sys
+        sys.modules.update({name: None for name in ("graph2torch", "onnx", "onnxruntime", "onnx_graphsurgeon")})
+        sys.path.insert(0, sys.argv[1])
+        import numpy, torch, model
+        policy = model.load()
+        out = policy(torch.from_numpy(numpy.load(sys.argv[2])))
+        print(json.dumps({model.OUTPUT_NAMES[k]: v.tolist() for k, v in out._asdict().items()}))
+    """)
+    run = [sys.executable, "-I", "-c", script, str(folder), str(folder.parent / "observations.npy")]
+    out = json.loads(subprocess.run(run, capture_output=True, text=True, check=True, timeout=120).stdout)
+    session = ort.InferenceSession(str(HUGGY[0]), providers=["CPUExecutionProvider"])
+    expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"obs_0": observations}), strict=True))
+    assert list(out) == list(expected)
+    for name, array in expected.items():
+        if name != "continuous_actions":  # sampled
+            assert np.abs(np.asarray(out[name]) - np.asarray(array)).max() < 1e-5
+    assert np.abs(np.asarray(out["continuous_actions"])).max() <= 1
+
+
+def test_noise_decides_the_sample(huggy: tuple[Build, Path]) -> None:
+    module = loaded(huggy[1])
+    policy, x = module.load(), torch.randn(5, 59)
+    zero = module.Noise(torch.zeros(5, 21))
+    out = policy(x, noise=zero)
+    assert torch.equal(out.continuous_actions, out.deterministic_continuous_actions)
+    assert torch.allclose(policy.act(x), out.deterministic_continuous_actions, atol=1e-6)
+    assert not torch.equal(policy(x).continuous_actions, policy(x).continuous_actions)
+    torch.manual_seed(3)
+    first = policy(x).continuous_actions
+    torch.manual_seed(3)
+    assert torch.equal(first, policy(x).continuous_actions)
+
+
+def test_the_distribution_is_the_one_that_is_sampled(huggy: tuple[Build, Path]) -> None:
+    module = loaded(huggy[1])
+    policy, x = module.load(), torch.randn(4, 59)
+    distribution = policy.distribution(x)
+    z = torch.randn(4, 21)
+    mu, sigma = distribution.base_dist.loc, distribution.base_dist.scale
+    assert torch.allclose(policy(x, noise=module.Noise(z)).continuous_actions, torch.clamp(mu + z * sigma, -3, 3) / 3, atol=1e-6)
+    by_hand = (-0.5 * z**2 - sigma.log() - 0.5 * np.log(2 * np.pi)).sum(1)
+    assert torch.allclose(distribution.log_prob(mu + z * sigma), by_hand, atol=1e-3)
+    assert distribution.entropy().shape == (4,)
+
+
+def test_a_later_checkpoint_of_the_run_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_policy()
+    checkpoint = tiny_checkpoint(model)
+    build(*save_pair(tmp_path, model, checkpoint), tmp_path / "out")
+    body = "network_body._body_endoder.seq_layers"
+    checkpoint["Policy"][f"{body}.0.weight"] += 1
+    normalizer = "network_body.observation_encoder.processors.0.normalizer"
+    checkpoint["Policy"][f"{normalizer}.running_variance"] *= 4
+    del checkpoint["Policy"][f"{body}.2.bias"]
+    checkpoint["Policy"][f"{body}.4.weight"] = torch.zeros(8, 8)
+    torch.save(checkpoint, tmp_path / "later.pt")
+    module = loaded(tmp_path / "out")
+    before, after = module.load(), module.load(tmp_path / "later.pt")
+    assert torch.equal(after.body[0].weight, before.body[0].weight + 1)
+    assert torch.equal(after.normalizer.std, before.normalizer.std * 2)
+    said = capsys.readouterr().out
+    assert "body.2.bias" in said and "body.4.weight" in said
+
+
+def test_statistics_keep_their_precision(huggy: tuple[Build, Path]) -> None:
+    """Huggy's steps are two million and its variances sums over them: float16 would make infinity, then NaN."""
+    module = loaded(huggy[1])
+    x = torch.randn(16, 59)
+    reference = module.load().act(x)
+    for dtype, limit in ((torch.float16, 2e-2), (torch.bfloat16, 2e-1)):
+        policy = module.load(dtype=dtype)
+        assert policy.body[0].weight.dtype == dtype
+        assert policy.normalizer.running_variance.dtype == torch.float32
+        assert policy.normalizer.normalization_steps.dtype == torch.int64
+        actions = policy.act(x)
+        assert torch.isfinite(actions).all() and (actions.float() - reference).abs().max() < limit
+    assert module.load().half().normalizer.std.dtype == torch.float32
+
+
+def test_it_can_be_trained_and_saved(huggy: tuple[Build, Path], tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    module = loaded(huggy[1])
+    policy, x = module.load(), torch.randn(32, 59)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(20):
+        loss = (policy.act(x) - 0.5).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    save_file({k: v.contiguous() for k, v in policy.state_dict().items()}, tmp_path / "trained.safetensors")
+    assert torch.equal(module.load(tmp_path / "trained.safetensors").act(x), policy.act(x))
+
+
+def test_torch_export_takes_it(huggy: tuple[Build, Path]) -> None:
+    policy = loaded(huggy[1]).load()
+    x = torch.randn(2, 59)
+    program = torch.export.export(policy, (x,))
+    assert torch.equal(program.module()(x).deterministic_continuous_actions, policy(x).deterministic_continuous_actions)
+
+
+def test_ruff_finds_nothing(huggy: tuple[Build, Path]) -> None:
+    ruff = pytest.importorskip("ruff", reason="ruff is not installed")
+    from ruff.__main__ import find_ruff_bin
+
+    assert ruff
+    run = subprocess.run([find_ruff_bin(), "check", "--isolated", "--no-cache", str(huggy[1] / "model.py")], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+
+
+def test_substitution_brackets_what_needs_it() -> None:
+    places: dict[str, Any] = {"a": ast.parse("p + q", mode="eval").body, "b": ast.Name("r"), "parts": [ast.Name("s"), ast.Name("t")]}
+    assert ast.unparse(substitute("a * b", places)) == "(p + q) * r"
+    assert ast.unparse(substitute("torch.cat([*parts, a], dim=1)", places)) == "torch.cat([s, t, p + q], dim=1)"
+
+
+def test_wrapping_keeps_to_the_width() -> None:
+    assert wrap("f", ["a", "b"], 4) == ["    f(a, b)"]
+    long = ["x" * 50, "y" * 50, "z" * 50]
+    assert wrap("f", long, 0) == ["f(", *(f"    {a}," for a in long), ")"]

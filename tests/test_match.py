@@ -1,0 +1,173 @@
+"""The pattern engine: what it finds, what it refuses, and why it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from graph2torch.canonical import canonicalise
+from graph2torch.errors import RuleError
+from graph2torch.graph import Graph, read_graph
+from graph2torch.match import COMMUTATIVE, Match, Matchable, Refusal, match_rules, parse_pattern
+
+
+def graph_of(text: str, opset: int = 13) -> Graph:
+    return canonicalise(read_graph(helper.make_model(onnx.parser.parse_graph(text), opset_imports=[helper.make_opsetid("", opset)]), "graph"))
+
+
+class Rule(Matchable):
+    def __init__(self, *texts: str, constants: tuple[str, ...] = (), variadic: str = "", accept: Callable[[Match], Refusal | None] | None = None) -> None:
+        self.name = texts[0].split()[0]
+        self.patterns = tuple(parse_pattern(text, "test", constants, variadic) for text in texts)
+        self.accept = accept
+
+    def check(self, match: Match) -> Refusal | None:
+        return self.accept(match) if self.accept else None
+
+
+def places(graph: Graph, *rules: Rule) -> list[tuple[str, list[str]]]:
+    claims, _ = match_rules(graph, rules)
+    return [(claim.rule, [node.op for node in claim.match.nodes]) for claim in claims]
+
+
+SILU = "SiLU (x) => (y) { s = Sigmoid (x) y = Mul (x, s) }"
+
+
+def test_a_diamond_is_matched_in_both_operand_orders() -> None:
+    for operands in ("x, s", "s, x"):
+        graph = graph_of(f"g (float[n] x) => (float[n] y) {{ s = Sigmoid (x) y = Mul ({operands}) }}")
+        assert places(graph, Rule(SILU)) == [("SiLU", ["Sigmoid", "Mul"])]
+
+
+@settings(deadline=None, max_examples=60)
+@given(op=st.sampled_from(sorted(COMMUTATIVE & {"Add", "Mul", "Max", "Min", "Sum", "Mean"})), flips=st.tuples(st.booleans(), st.booleans(), st.booleans()))
+def test_commutative_operands_match_however_they_are_written(op: str, flips: tuple[bool, bool, bool]) -> None:
+    pair = lambda a, b, flip: f"{b}, {a}" if flip else f"{a}, {b}"  # noqa: E731
+    graph = graph_of(
+        f"g (float[n] x, float[n] z) => (float[n] y) {{ a = Relu (x) b = {op} ({pair('a', 'z', flips[0])}) c = {op} ({pair('b', 'x', flips[1])}) y = {op} ({pair('c', 'a', flips[2])}) }}"
+    )
+    rule = Rule(f"Deep (x, z) => (y) {{ a = Relu (x) b = {op} (a, z) c = {op} (b, x) y = {op} (c, a) }}")
+    assert len(places(graph, rule)) == 1
+
+
+def test_operands_of_other_operators_do_not_commute() -> None:
+    graph = graph_of("g (float[n] x, float[n] z) => (float[n] y) { r = Relu (x) y = Sub (z, r) }")
+    assert places(graph, Rule("Minus (x, z) => (y) { r = Relu (x) y = Sub (r, z) }")) == []
+    assert places(graph, Rule("Minus (x, z) => (y) { r = Relu (x) y = Sub (z, r) }")) != []
+
+
+def test_one_name_means_one_tensor() -> None:
+    graph = graph_of("g (float[n] x, float[n] z) => (float[n] y) { s = Sigmoid (x) y = Mul (z, s) }")
+    claims, misses = match_rules(graph, [Rule(SILU)])
+    assert claims == ()
+    assert "'z'" in str(misses[0].refusal) or "'x'" in str(misses[0].refusal)
+
+
+def test_an_inner_value_used_elsewhere_refuses_and_says_so() -> None:
+    graph = graph_of("g (float[n] x) => (float[n] y, float[n] z) { s = Sigmoid (x) y = Mul (x, s) z = Relu (s) }")
+    claims, misses = match_rules(graph, [Rule(SILU)])
+    assert claims == ()
+    assert "also used by" in str(misses[0].refusal) and "Relu" in str(misses[0].refusal)
+
+
+def test_an_inner_value_that_is_an_output_refuses_and_says_so() -> None:
+    graph = graph_of("g (float[n] x) => (float[n] y, float[n] s) { s = Sigmoid (x) y = Mul (x, s) }")
+    _, misses = match_rules(graph, [Rule(SILU)])
+    assert "is an output of the graph" in str(misses[0].refusal)
+
+
+def test_larger_patterns_go_first_and_each_node_is_claimed_once() -> None:
+    graph = graph_of("g (float[n] x) => (float[n] y) { s = Sigmoid (x) m = Mul (x, s) y = Relu (m) }")
+    large = Rule("Large (x) => (y) { s = Sigmoid (x) m = Mul (x, s) y = Relu (m) }")
+    assert places(graph, Rule(SILU), Rule("Relu (x) => (y) { y = Relu (x) }"), large) == [("Large", ["Sigmoid", "Mul", "Relu"])]
+
+
+def test_claims_never_overlap() -> None:
+    graph = graph_of("g (float[n] x) => (float[n] y) { a = Relu (x) b = Relu (a) c = Relu (b) y = Relu (c) }")
+    claims, _ = match_rules(graph, [Rule("Two (x) => (y) { a = Relu (x) y = Relu (a) }"), Rule("One (x) => (y) { y = Relu (x) }")])
+    nodes = [node.index for claim in claims for node in claim.match.nodes]
+    assert sorted(nodes) == sorted(set(nodes)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[n] x) => (float[n] y) { k = Constant <value = float {3.0}> () y = Div (x, k) }",
+        "g (float[n] x) => (float[n] y) <float k = {3.0}> { y = Div (x, k) }",
+        "g (float[n] x) => (float[n] y) <float[1] k = {3.0}> { y = Div (x, k) }",
+        "g (float[n] x) => (float[n] y) <float k = {3.0}> { i = Identity (k) j = Identity (i) y = Div (x, j) }",
+    ],
+)
+def test_a_constant_matches_by_value_wherever_it_stands(text: str) -> None:
+    rule = Rule("Third (x) => (y) { k = Constant <value = float {3.0}> () y = Div (x, k) }")
+    assert len(places(graph_of(text), rule)) == 1
+    claims, misses = match_rules(graph_of(text.replace("3.0", "3.0000002")), [rule])
+    assert claims == () and "not 3.0" in str(misses[0].refusal)
+
+
+def test_attributes_must_have_their_default_unless_the_pattern_names_them() -> None:
+    graph = graph_of("g (float[n, m] x) => (float[n, m] y) { y = Softmax <axis = 0> (x) }")
+    assert places(graph, Rule("S (x) => (y) { y = Softmax (x) }")) == []
+    assert places(graph, Rule("S (x) => (y) { y = Softmax <axis = 1> (x) }")) == []
+    assert len(places(graph, Rule("S (x) => (y) { y = Softmax <axis = 0> (x) }"))) == 1
+    claims, _ = match_rules(graph, [Rule("S <axis> (x) => (y) { y = Softmax <axis: int = @axis> (x) }")])
+    assert claims[0].match.attributes == {"axis": 0}
+
+
+def test_captured_constants_must_be_constants() -> None:
+    text = "Linear (x, w, b) => (y) { y = Gemm <transB = 1> (x, w, b) }"
+    graph = graph_of("g (float[n, 2] x, float[3, 2] w, float[3] b) => (float[n, 3] y) { y = Gemm <transB = 1> (x, w, b) }")
+    claims, misses = match_rules(graph, [Rule(text, constants=("w", "b"))])
+    assert claims == () and "(w) is not a constant" in str(misses[0].refusal)
+    assert len(places(graph, Rule(text))) == 1
+
+
+def test_a_variadic_operand_takes_the_rest() -> None:
+    graph = graph_of("g (float[n, 1] a, float[n, 1] b, float[n, 1] c) => (float[n, 3] y) { y = Concat <axis = 1> (a, b, c) }")
+    claims, _ = match_rules(graph, [Rule("Join <axis> (parts) => (y) { y = Concat <axis: int = @axis> (parts) }", variadic="parts")])
+    assert claims[0].match.operands("parts") == ("a", "b", "c")
+
+
+def test_a_check_refuses_with_its_reason() -> None:
+    graph = graph_of("g (float[n] x) => (float[n] y) { s = Sigmoid (x) y = Mul (x, s) }")
+    _, misses = match_rules(graph, [Rule(SILU, accept=lambda match: Refusal("too hot", match.nodes[0]))])
+    assert "too hot" in str(misses[0].refusal) and misses[0].matched == misses[0].size == 2
+
+
+def test_backtracking_finds_the_operand_that_fits() -> None:
+    """Both operands of the last Add are products; only one of the two assignments works out."""
+    graph = graph_of(
+        "g (float[n] x, float[n] z) => (float[n] y) { a = Relu (x) b = Tanh (z) p = Mul (a, z) q = Mul (b, x) y = Add (q, p) }",
+    )
+    rule = Rule("Cross (x, z) => (y) { a = Relu (x) b = Tanh (z) p = Mul (a, z) q = Mul (b, x) y = Add (p, q) }")
+    assert len(places(graph, rule)) == 1
+
+
+def test_many_equal_branches_are_matched_in_reasonable_time() -> None:
+    branches = " ".join(f"s{i} = Sigmoid (x) m{i} = Mul (x, s{i})" for i in range(200))
+    joined = ", ".join(f"m{i}" for i in range(200))
+    graph = graph_of(f"g (float[n] x) => (float[n] y) {{ {branches} y = Sum ({joined}) }}")
+    assert len(places(graph, Rule(SILU))) == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Broken (x => (y) { y = Relu (x) }", "not a valid ONNX function"),
+        ("A (x) => (y) { y = Softmax <axis = @axis> (x) }", "needs a type"),
+        ("A (x) => (y) { y = Softmax <axis: int = @axis> (x) }", "not declared"),
+        ("A (x, z) => (y) { y = Relu (x) }", "`z` is not used"),
+        ("A (x) => (y) { z = Relu (x) }", "`y` is not produced"),
+        ("A (x) => (y) { y = Add (x, q) }", "`q` is read"),
+        ("A (x, z) => (y, w) { y = Relu (x) w = Relu (z) }", "share no value"),
+    ],
+)
+def test_patterns_that_can_not_be_used_are_refused_with_a_reason(text: str, words: str) -> None:
+    with pytest.raises(RuleError, match=words):
+        parse_pattern(text, str(Path("rules/test/rule.py")))

@@ -1,16 +1,20 @@
 """Reads an ONNX file as untrusted input into `Graph`, a light index that the other stages work on.
 
-What is checked here, before anything else touches the file: its size, that it is an ONNX model at all, that external
-data lies inside the model's folder, that declared shapes fit the bytes that are there, that every value has one
-producer, and that there are no cycles. Nothing is executed and nothing is written.
+What is checked here, before anything else touches the file: its size, that it is an ONNX model at all, that its names
+are text, that external data lies inside the model's folder, that declared shapes fit the bytes that are there and
+inputs are small enough to be tried, that every value has one producer, and that there are no cycles. Nothing is
+executed and nothing is written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -18,7 +22,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from .errors import ModelError, UnsupportedGraph
@@ -28,8 +33,13 @@ Array: TypeAlias = npt.NDArray[np.generic]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array"
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit; external data counts too
+MAX_NODES = 20_000  # policies have a few hundred; a node takes 4 bytes in a file and a kilobyte in memory
+MAX_NUMBERS = 2**28  # of an input or output at the largest batch that is tried: 2 GB while they are made up
+MAX_RANK = 16
+TRIED_BATCH = 16  # what free sizes become at most when the graph is run
 OPSETS = range(7, 24)
-ELEMENT_TYPES = MappingProxyType(
+STANDARD = ("", "ai.onnx")
+ELEMENT_TYPES: Mapping[int, np.dtype[np.generic]] = MappingProxyType(
     {
         onnx.TensorProto.FLOAT: np.dtype(np.float32),
         onnx.TensorProto.DOUBLE: np.dtype(np.float64),
@@ -82,7 +92,7 @@ class Node:
     through: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"node {quoted(self.name or self.outputs[0])} ({self.op})"
+        return f"node {quoted(self.name or self.outputs[0])} ({printable(self.op, 40)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +167,23 @@ def load(path: str | Path) -> Model:
     path = Path(path)
     data = read_file(path, "an ONNX model", ModelError)
     if data[:2] == b"PK" or data[:1] == b"\x80":
-        raise ModelError(f"{where(path)} is a PyTorch checkpoint or another archive, not an ONNX model; give the .onnx first, then the .pt.")
+        raise ModelError(
+            f"{where(path)} is a PyTorch checkpoint or another archive, not an ONNX model; give the .onnx first, then the .pt."
+        )
     try:
         proto = onnx.ModelProto.FromString(data)
-    except DecodeError as error:
-        raise ModelError(f"{where(path)} is not an ONNX model, or it is truncated ({one_line(str(error), 80)}); export or download it again.") from None
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"{where(path)} is not an ONNX model, or it is truncated ({one_line(str(error), 80)}); export or download it again."
+        ) from None
     if not proto.HasField("graph") or not (proto.graph.output and proto.ir_version and proto.opset_import):
         raise ModelError(f"{where(path)} is not an ONNX model: it has no graph with outputs and an opset; export or download it again.")
-    embed_external_data(proto, path)
+    check_counts(proto.graph, where(path))
+    if not all(isinstance(text, str) for text in texts(proto)):  # protobuf gives bytes for what is not UTF-8
+        raise ModelError(f"{where(path)} holds a name that is not text (UTF-8); the file is damaged, so export or download it again.")
+    embed_external_data(proto, path, len(data))
     graph = read_graph(proto, where(path))
+    del proto.functions[:]  # read_graph made sure that no node calls one
     outputs = tuple(o.name for o in graph.outputs)
     if len(outputs) != len(proto.graph.output):
         kept = [o for o in proto.graph.output if o.name in outputs]
@@ -204,54 +222,114 @@ def read_file(path: Path, what: str, error: type[ModelError] | type[Exception]) 
     return data
 
 
+def check_counts(graph: onnx.GraphProto, name: str) -> None:
+    """A file of a few megabytes can hold a million empty nodes, which would take a gigabyte and minutes."""
+    if len(graph.node) > MAX_NODES:
+        raise UnsupportedGraph(f"{name} has {len(graph.node):,} nodes, more than the {MAX_NODES:,} that a policy may have here.")
+    values = sum(map(len, (graph.input, graph.output, graph.initializer)))
+    values += sum(len(n.input) + len(n.output) + len(n.attribute) for n in graph.node)
+    if values > 10 * MAX_NODES:
+        raise UnsupportedGraph(f"{name} names {values:,} tensors, more than the {10 * MAX_NODES:,} that a policy may have here.")
+
+
+def texts(message: Message) -> Iterator[str | bytes]:
+    """Every name and other text in `message` and what it holds."""
+    for name, nested in _text_fields(message.DESCRIPTOR):
+        value = getattr(message, name)
+        if not nested:
+            yield from (value,) if isinstance(value, (str, bytes)) else value
+        elif not isinstance(value, Message):
+            for item in value:
+                yield from texts(item)
+        elif message.HasField(name):
+            yield from texts(value)
+
+
+@cache
+def _text_fields(descriptor: Descriptor) -> tuple[tuple[str, bool], ...]:
+    """The fields that are text, or messages (True) that may hold some."""
+    return tuple((f.name, f.type == f.TYPE_MESSAGE) for f in descriptor.fields if f.type in (f.TYPE_STRING, f.TYPE_MESSAGE))
+
+
 # ---------------------------------------------------------------------------------------------- external data
-def embed_external_data(proto: onnx.ModelProto, path: Path) -> None:
-    """Reads tensors kept outside the file into it. Only plain files inside the model's own folder are opened."""
-    folder = path.resolve().parent
-    budget = MAX_BYTES
+def embed_external_data(proto: onnx.ModelProto, path: Path, size: int = 0) -> None:
+    """Reads tensors kept outside the file into it. Only plain files inside the model's own folder are opened.
+
+    size: of the file itself, which counts towards the limit
+    """
+    budget = MAX_BYTES - size
     tensors = list(proto.graph.initializer)
     tensors += [a.t for n in proto.graph.node for a in n.attribute if a.type == onnx.AttributeProto.TENSOR]
     for tensor in tensors:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         entries = {e.key: e.value for e in tensor.external_data}
-        location = entries.get("location", "")
-        what = f"{where(path)}: tensor {quoted(tensor.name)} is kept in {quoted(location)}"
-        target = Path(location)
-        if not location or "\0" in location or target.is_absolute() or ".." in target.parts or "\\" in location:
-            raise ModelError(f"{what}, which is not a path inside the model's folder; such a file is not opened.")
-        resolved = (folder / target).resolve()
-        if not resolved.is_relative_to(folder):
-            raise ModelError(f"{what}, which leads outside the model's folder; such a file is not opened.")
-        if not resolved.is_file():
-            raise ModelError(f"{what}, which is missing; keep the data file beside the .onnx, under its own name.")
+        what = f"{where(path)}: tensor {quoted(tensor.name)} is kept in {quoted(entries.get('location', ''))}"
         try:
-            offset = int(entries.get("offset") or 0)
-            length = int(entries["length"]) if entries.get("length") else resolved.stat().st_size - offset
-        except ValueError:
-            raise ModelError(f"{what} with an offset or length that is no number; export it again.") from None
-        if offset < 0 or length < 0 or offset + length > resolved.stat().st_size:
-            raise ModelError(f"{what}, which has fewer bytes than the model says; it is truncated or of another model.")
-        budget -= length
-        if budget < 0:
-            raise ModelError(f"{where(path)} has more than {MAX_BYTES:,} bytes of external data, which is the limit here.")
-        with resolved.open("rb") as file:
-            file.seek(offset)
-            tensor.raw_data = file.read(length)
+            target = _external_file(path, entries.get("location", ""), what)
+            there = target.stat().st_size
+            offset = _number(entries, "offset", 0, what)
+            length = _number(entries, "length", there - offset, what)
+            if length < 0 or offset + length > there:
+                raise ModelError(f"{what}, which has fewer bytes than the model says; it is truncated or of another model.")
+            budget -= length
+            if budget < 0:
+                raise ModelError(f"{where(path)} has more than {MAX_BYTES:,} bytes with its external data, which is the limit here.")
+            with target.open("rb") as file:
+                file.seek(offset)
+                tensor.raw_data = file.read(length)
+        except OSError as error:
+            raise ModelError(
+                f"{what}, which can't be read: {error.strerror or error}; check the file beside the .onnx and its permissions."
+            ) from None
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
+
+
+def _external_file(path: Path, location: str, what: str) -> Path:
+    """The file at `location`, which must be a plain one inside the model's folder.
+
+    A model that is a symbolic link has two folders, the link's and the file's own: download caches keep model and data
+    side by side elsewhere and link both.
+    """
+    target = Path(location)
+    if not location or "\0" in location or "\\" in location or target.is_absolute() or target.drive or ".." in target.parts:
+        raise ModelError(f"{what}, which is not a path inside the model's folder; such a file is not opened.")
+    try:
+        folders = path.parent.resolve(), path.resolve().parent
+        found = (folders[0] / target).resolve()
+    except RuntimeError:  # Python up to 3.12, for links that lead in a circle
+        raise ModelError(f"{what}, a symbolic link that leads in a circle; keep the data file itself beside the .onnx.") from None
+    if not any(found.is_relative_to(folder) for folder in folders):
+        raise ModelError(f"{what}, which leads outside the model's folder; such a file is not opened.")
+    if not found.exists():
+        raise ModelError(f"{what}, which is missing; keep the data file beside the .onnx, under its own name.")
+    if not found.is_file():
+        raise ModelError(f"{what}, which is not a plain file; such a file is not opened.")
+    return found
+
+
+def _number(entries: Mapping[str, str], key: str, default: int, what: str) -> int:
+    text = entries.get(key)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"{what} with {printable(key)} {quoted(text)}, which is no number of bytes; export it again.")
+    return int(text)
 
 
 # ---------------------------------------------------------------------------------------------- proto → Graph
 def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
     """The graph of `proto`, validated: known element types, sizes that fit, one producer a value, no cycles."""
     graph = proto.graph
-    versions = {o.domain: o.version for o in proto.opset_import}
-    opset = versions.get("", versions.get("ai.onnx", 0))
-    if opset not in OPSETS:
-        raise UnsupportedGraph(f"{name} uses opset {opset}; graph2torch reads opset {OPSETS[0]} to {OPSETS[-1]}, so export it at one of those.")
+    opset = read_opset(proto, name)
     if graph.sparse_initializer:
         raise UnsupportedGraph(f"{name} has sparse initializers; graph2torch reads dense ones, so export it without.")
+    for function in proto.functions:
+        if function.domain in STANDARD:
+            raise UnsupportedGraph(
+                f"{name} brings its own {quoted(function.name)} in place of the standard operator; graph2torch knows the standard operators only."
+            )
 
     constants = {}
     for tensor in graph.initializer:
@@ -260,14 +338,21 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
         if tensor.name in constants:
             raise ModelError(f"{name}: two initializers are called {quoted(tensor.name)}; the graph is not valid.")
         constants[tensor.name] = read_tensor(tensor, f"{name}: initializer {quoted(tensor.name)}")
-    inputs = tuple(read_value(v, name) for v in graph.input if v.name not in constants)
+    declared = [v for v in graph.input if v.name not in constants]
+    for value in declared:
+        if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape"):
+            raise UnsupportedGraph(
+                f"{name}: the input {quoted(value.name)} declares no shape, so it can't be tried out; export it with one."
+            )
+    inputs = tuple(read_value(v, name) for v in declared)
     overridable = frozenset(v.name for v in graph.input if v.name in constants) if proto.ir_version >= 4 else frozenset()
 
     known = set(constants)
-    for value in inputs:
-        if not value.name or value.name in known:
-            raise ModelError(f"{name}: the input {quoted(value.name)} is declared twice or has no name; the graph is not valid.")
-        known.add(value.name)
+    for info in inputs:
+        if not info.name or info.name in known:
+            raise ModelError(f"{name}: the input {quoted(info.name)} is declared twice or has no name; the graph is not valid.")
+        known.add(info.name)
+        check_size(info, f"{name}: the input {quoted(info.name)}")
     nodes = tuple(read_node(i, node, name) for i, node in enumerate(graph.node))
     produced = set(known)
     for node in nodes:
@@ -276,19 +361,22 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
                 raise ModelError(f"{name}: {node} produces {quoted(output)}, which something else produces too; the graph is not valid.")
             produced.add(output)
     for node in nodes:
-        for value in node.inputs:
-            if value and value not in produced:
-                raise ModelError(f"{name}: {node} reads {quoted(value)}, which nothing produces; the graph is not valid.")
+        for operand in node.inputs:
+            if operand and operand not in produced:
+                raise ModelError(f"{name}: {node} reads {quoted(operand)}, which nothing produces; the graph is not valid.")
     ordered = sort_nodes(nodes, known, name)
 
-    declared = [o.name for o in graph.output]
-    if len(set(declared)) != len(declared):
-        raise ModelError(f"{name}: two outputs have the same name; the graph is not valid.")
-    missing = [o for o in declared if o not in produced or not o]
+    names = [o.name for o in graph.output]
+    (twice, times), *_ = Counter(names).most_common(1)
+    if times > 1:
+        raise ModelError(f"{name}: two outputs are called {quoted(twice)}; the graph is not valid.")
+    missing = dict.fromkeys(o for o in names if o not in produced or not o)
     warnings = tuple(f"the output {quoted(o)} is declared, but nothing produces it; it is left out" for o in missing)
-    if len(missing) == len(declared):
-        raise ModelError(f"{name}: nothing produces its outputs ({', '.join(map(quoted, missing[:5]))}); the graph is not valid.")
+    if len(missing) == len(names):
+        raise ModelError(f"{name}: nothing produces its outputs ({', '.join(map(quoted, names[:5]))}); the graph is not valid.")
     outputs = tuple(read_value(v, name) for v in graph.output if v.name not in missing)
+    for info in outputs:
+        check_size(info, f"{name}: the output {quoted(info.name)}")
     return Graph(
         name=graph.name,
         inputs=inputs,
@@ -305,13 +393,39 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
     )
 
 
+def read_opset(proto: onnx.ModelProto, name: str) -> int:
+    """The version of the standard operators."""
+    versions = {o.version for o in proto.opset_import if o.domain in STANDARD}
+    if not versions:
+        raise UnsupportedGraph(f"{name} doesn't say which opset of the standard operators it uses; export it again.")
+    if len(versions) > 1:
+        raise ModelError(f"{name} says that it uses opset {' and '.join(map(str, sorted(versions)[:5]))}; the graph is not valid.")
+    opset: int = versions.pop()
+    if opset not in OPSETS:
+        raise UnsupportedGraph(
+            f"{name} uses opset {opset}; graph2torch reads opset {OPSETS[0]} to {OPSETS[-1]}, so export it at one of those."
+        )
+    return opset
+
+
+def check_size(value: ValueInfo, what: str) -> None:
+    """Verification runs the graph on made-up inputs, so a declared size must not exhaust the memory."""
+    if len(value.shape) > MAX_RANK or math.prod(d if isinstance(d, int) else TRIED_BATCH for d in value.shape) > MAX_NUMBERS:
+        shown = value.size if len(value.shape) <= MAX_RANK else f"{len(value.shape):,} dimensions"
+        raise UnsupportedGraph(
+            f"{what} declares {shown}, which is larger than anything that graph2torch tries out; a policy's are smaller."
+        )
+
+
 def read_value(value: onnx.ValueInfoProto, name: str) -> ValueInfo:
     what = f"{name}: {quoted(value.name)}"
     if value.type.WhichOneof("value") != "tensor_type":
         raise UnsupportedGraph(f"{what} is not a tensor; graph2torch reads policies whose inputs and outputs are tensors.")
     tensor = value.type.tensor_type
     if tensor.elem_type not in ELEMENT_TYPES:
-        raise UnsupportedGraph(f"{what} has the element type {tensor.elem_type}, which graph2torch doesn't know (numbers and booleans are).")
+        raise UnsupportedGraph(
+            f"{what} has the element type {tensor.elem_type}, which graph2torch doesn't know (numbers and booleans are)."
+        )
     shape: list[int | str | None] = []
     for dim in tensor.shape.dim:
         kind = dim.WhichOneof("value")
@@ -325,19 +439,26 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
     """The tensor's values, read-only, after its declared size was held against the bytes that are there."""
     dtype = ELEMENT_TYPES.get(tensor.data_type)
     if dtype is None:
-        raise UnsupportedGraph(f"{what} has the element type {tensor.data_type}, which graph2torch doesn't know (numbers and booleans are).")
+        raise UnsupportedGraph(
+            f"{what} has the element type {tensor.data_type}, which graph2torch doesn't know (numbers and booleans are)."
+        )
+    shape = f"[{', '.join(map(str, tensor.dims[:8]))}{', …' if len(tensor.dims) > 8 else ''}]"
     count = 1
     for size in tensor.dims:
         count *= size
-        if size < 0 or count * dtype.itemsize > MAX_BYTES:
-            raise ModelError(f"{what} declares the shape {list(tensor.dims)}, which is not possible or over {MAX_BYTES:,} bytes; the graph is not valid.")
+        if size < 0 or count * dtype.itemsize > MAX_BYTES or len(tensor.dims) > MAX_RANK:
+            raise ModelError(
+                f"{what} declares the shape {shape}, which is not possible or over {MAX_BYTES:,} bytes; the graph is not valid."
+            )
     if tensor.HasField("raw_data"):
         given, there = count * dtype.itemsize, len(tensor.raw_data)
     else:
         fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
         given, there = count, max(map(len, fields))
     if given != there:
-        raise ModelError(f"{what} declares the shape {list(tensor.dims)} but holds {there:,} {'bytes' if tensor.HasField('raw_data') else 'values'} of {given:,}; the file is damaged.")
+        raise ModelError(
+            f"{what} declares the shape {shape} but holds {there:,} {'bytes' if tensor.HasField('raw_data') else 'values'} of {given:,}; the file is damaged."
+        )
     try:
         array = numpy_helper.to_array(tensor)
     except Exception as error:  # onnx raises several kinds
@@ -349,14 +470,16 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
 
 def read_node(index: int, node: onnx.NodeProto, name: str) -> Node:
     shown = f"{name}: node {quoted(node.name or f'number {index}')} ({printable(node.op_type, 40)})"
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in STANDARD:
         raise UnsupportedGraph(f"{shown} is of the domain {quoted(node.domain)}; graph2torch knows the standard operators only.")
     if not any(node.output):
         raise ModelError(f"{shown} produces nothing; the graph is not valid.")
     attributes = {}
     for attribute in node.attribute:
         if attribute.ref_attr_name or attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise UnsupportedGraph(f"{shown} holds a subgraph or a function's attribute; graph2torch reads flat graphs, so export it without control flow.")
+            raise UnsupportedGraph(
+                f"{shown} holds a subgraph or a function's attribute; graph2torch reads flat graphs, so export it without control flow."
+            )
         attributes[attribute.name] = read_attribute(attribute, f"{shown}, attribute {quoted(attribute.name)}")
     return Node(index, node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, tuple(node.input))
 
@@ -399,8 +522,11 @@ def sort_nodes(nodes: tuple[Node, ...], known: Iterable[str], name: str) -> tupl
             if waiting[reader] == 0:
                 heapq.heappush(ready, reader)
     if len(order) < len(nodes):
-        stuck = next(node for i, node in enumerate(nodes) if waiting[i])
-        raise ModelError(f"{name}: {stuck} depends on its own output; a policy's graph has no cycles.")
+        at, seen = next(i for i, count in enumerate(waiting) if count), set[int]()
+        while at not in seen:  # up the stream, among nodes that wait, ends in the cycle itself
+            seen.add(at)
+            at = next(source for v in nodes[at].inputs if v in producer and waiting[source := producer[v]])
+        raise ModelError(f"{name}: {nodes[at]} depends on its own output; a policy's graph has no cycles.")
     return tuple(nodes[i] for i in order)
 
 

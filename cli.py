@@ -54,7 +54,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
                 fail(str(error), error.exit_status)
             if isinstance(error, MemoryError):
                 fail("there is not enough memory for this model; nothing was written.", 2)
-            fail(f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Please report it with the output of `graph2torch --debug …`.", 2)
+            fail(
+                f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Please report it with the output of `graph2torch --debug …`.",
+                2,
+            )
 
     return run
 
@@ -86,7 +89,9 @@ def options(
     Settings.debug = debug
 
 
-RulesOption = Annotated[list[Path] | None, typer.Option("--rules", help="A folder with further families of rules; it is run as code.", show_default=False)]
+RulesOption = Annotated[
+    list[Path] | None, typer.Option("--rules", help="A folder with further families of rules; it is run as code.", show_default=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
 
@@ -94,8 +99,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 @guarded
 def build(
     model: Annotated[Path, typer.Argument(help="The policy's graph, MODEL.onnx.", show_default=False)],
-    checkpoint: Annotated[Path | None, typer.Argument(help="Its training checkpoint, CHECKPOINT.pt. Without it the weights come from the graph.", show_default=False)] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder to write; default: the model's name without .onnx.", show_default=False)] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(help="Its training checkpoint, CHECKPOINT.pt. Without it the weights come from the graph.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder to write; default: the model's name without .onnx.", show_default=False),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an output folder that graph2torch wrote before.")] = False,
     weights: Annotated[str, typer.Option(help="Whose weights to take: 'checkpoint' or 'onnx'.")] = "checkpoint",
     rules: RulesOption = None,
@@ -107,7 +118,7 @@ def build(
     from graph2torch.build import build as run
     from graph2torch.build import report
 
-    with progress(as_json) as note:
+    with Progress(as_json) as note:
         made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), progress=note)  # type: ignore[arg-type]
     target = output if output is not None else Path(model.stem)
     if as_json:
@@ -123,7 +134,10 @@ def build(
 @guarded
 def inspect(
     file: Annotated[Path, typer.Argument(help="A graph (.onnx) or a checkpoint (.pt).", show_default=False)],
-    checkpoint: Annotated[Path | None, typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False)] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False),
+    ] = None,
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -141,7 +155,12 @@ def inspect(
 @app.command()
 @guarded
 def rules(
-    explain: Annotated[Path | None, typer.Option("--explain", help="A graph: which rule explains which of its nodes, and what came nearest to the others.", show_default=False)] = None,
+    explain: Annotated[
+        Path | None,
+        typer.Option(
+            "--explain", help="A graph: which rule explains which of its nodes, and what came nearest to the others.", show_default=False
+        ),
+    ] = None,
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -162,13 +181,13 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")
 
 
-class progress:
+class Progress:
     """A line on stderr that says what is going on, on a terminal only."""
 
     def __init__(self, quiet: bool) -> None:
         self.shown = not quiet and sys.stderr.isatty()
 
-    def __enter__(self) -> progress:
+    def __enter__(self) -> Progress:
         return self
 
     def __call__(self, text: str) -> None:

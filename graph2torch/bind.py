@@ -198,7 +198,10 @@ def transform(array: Array, how: Transform) -> Array:
 
 def _fits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Array]) -> bool:
     keyed = [p for p in block.parameters if p.key]
-    return bool(keyed) and all((t := tensors.get(f"{prefix}.{p.key}")) is not None and t.shape == _wanted(graph, p).shape and t.dtype == _wanted(graph, p).dtype for p in keyed)
+    return bool(keyed) and all(
+        (t := tensors.get(f"{prefix}.{p.key}")) is not None and t.shape == _wanted(graph, p).shape and t.dtype == _wanted(graph, p).dtype
+        for p in keyed
+    )
 
 
 def _same_bits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Array]) -> list[bool]:
@@ -215,11 +218,15 @@ def _nearest(spec: PolicySpec, block: Block, tensors: Mapping[str, Array]) -> st
 
 
 # ---------------------------------------------------------------------------------------------- tensors
-def _bind_one(spec: PolicySpec, block: Block, parameter: Parameter, prefix: str | None, tensors: Mapping[str, Array], weights: Weights) -> Binding:
+def _bind_one(
+    spec: PolicySpec, block: Block, parameter: Parameter, prefix: str | None, tensors: Mapping[str, Array], weights: Weights
+) -> Binding:
     graphs = _wanted(spec.graph, parameter)
     key = f"{prefix}.{parameter.key}" if prefix and parameter.key else None
     theirs = tensors.get(key) if key else None
-    bound = Binding(spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, parameter.value, str(parameter.transform))
+    bound = Binding(
+        spec.parameter_path(block, parameter), graphs, parameter.trainable, "graph", key, parameter.value, str(parameter.transform)
+    )
     if theirs is None:
         return bound
     agrees = same_bits(graphs, theirs)
@@ -270,7 +277,15 @@ def _bind_statistics(spec: PolicySpec, block: Block, prefix: str | None, tensors
             std_binding = replace(std_binding, value=found["double"], source="checkpoint")
     return [
         Binding(f"{path}.running_variance", variance, False, "checkpoint", keys["running_variance"], None, "as is"),
-        Binding(f"{path}.normalization_steps", steps.astype(np.int64).reshape(()), False, "checkpoint", keys["normalization_steps"], None, "as is"),
+        Binding(
+            f"{path}.normalization_steps",
+            steps.astype(np.int64).reshape(()),
+            False,
+            "checkpoint",
+            keys["normalization_steps"],
+            None,
+            "as is",
+        ),
         std_binding,
     ]
 
@@ -288,7 +303,9 @@ def _metadata(spec: PolicySpec, tensors: Mapping[str, Array]) -> tuple[str, ...]
     for output in spec.outputs:
         theirs = tensors.get(output.key or "")
         if output.constant is not None and theirs is not None and not np.array_equal(theirs.reshape(-1), output.constant.reshape(-1)):
-            faults.append(f"{quoted(output.name)} is {output.constant.reshape(-1).tolist()[:8]} in the graph and {theirs.reshape(-1).tolist()[:8]} in the checkpoint ({printable(output.key or '')})")
+            faults.append(
+                f"{quoted(output.name)} is {output.constant.reshape(-1).tolist()[:8]} in the graph and {theirs.reshape(-1).tolist()[:8]} in the checkpoint ({printable(output.key or '')})"
+            )
     return tuple(faults)
 
 
@@ -302,7 +319,11 @@ def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:
         place = spec.module_path(block)
         if isinstance(block.code, Module):
             group, _, number = place.rpartition(".")
-            if block.sequence and prefix.endswith(f".{number}") and table.get(group, prefix.removesuffix(f".{number}")) == prefix.removesuffix(f".{number}"):
+            if (
+                block.sequence
+                and prefix.endswith(f".{number}")
+                and table.get(group, prefix.removesuffix(f".{number}")) == prefix.removesuffix(f".{number}")
+            ):
                 table[group] = prefix.removesuffix(f".{number}")
             else:
                 table[place] = prefix
@@ -348,7 +369,9 @@ def odd_values(tensors: Iterable[tuple[str, Array]]) -> list[str]:
         if array.dtype.kind == "f":
             nan, inf = int(np.isnan(array).sum()), int(np.isinf(array).sum())
             if nan or inf:
-                found.append(f"{printable(name)}: {' and '.join(f'{n:,} {what}' for n, what in ((nan, 'NaN'), (inf, 'infinite')) if n)} of {array.size:,}")
+                found.append(
+                    f"{printable(name)}: {' and '.join(f'{n:,} {what}' for n, what in ((nan, 'NaN'), (inf, 'infinite')) if n)} of {array.size:,}"
+                )
     return found
 
 

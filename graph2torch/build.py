@@ -74,7 +74,12 @@ def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognise
 
 
 def build_policy(
-    onnx_path: str | Path, checkpoint_path: str | Path | None = None, *, weights: Weights = "checkpoint", rules: tuple[str | Path, ...] = (), progress: Progress = lambda _: None
+    onnx_path: str | Path,
+    checkpoint_path: str | Path | None = None,
+    *,
+    weights: Weights = "checkpoint",
+    rules: tuple[str | Path, ...] = (),
+    progress: Progress = lambda _: None,
 ) -> Build:
     """Rebuilds the policy in memory and verifies it (the quick tier); nothing is written.
 
@@ -93,7 +98,9 @@ def build_policy(
     return rebuild(recognised, checkpoint, weights, progress)
 
 
-def rebuild(recognised: Recognised, checkpoint: Checkpoint | None = None, weights: Weights = "checkpoint", progress: Progress = lambda _: None) -> Build:
+def rebuild(
+    recognised: Recognised, checkpoint: Checkpoint | None = None, weights: Weights = "checkpoint", progress: Progress = lambda _: None
+) -> Build:
     """From a policy that was recognised to one that is built, exported and verified, all in memory."""
     from .export import export
     from .isomorphism import align
@@ -148,7 +155,9 @@ def check_output(target: Path, force: bool) -> None:
                 raise OutputError(f"The output folder {shown} exists and is not empty; choose another with -o, or replace it with --force.")
             foreign = [p.name for p in target.iterdir() if p.name not in FILES and p.name != "__pycache__"]
             if foreign:
-                raise OutputError(f"The output folder {shown} holds {quoted(foreign[0])}, which graph2torch didn't write, so --force does not replace it; choose another with -o.")
+                raise OutputError(
+                    f"The output folder {shown} holds {quoted(foreign[0])}, which graph2torch didn't write, so --force does not replace it; choose another with -o."
+                )
         if str(target) in ("", ".", "..") or target.resolve() == Path.cwd():
             raise OutputError(f"The output {shown} is the current folder; name one of its own with -o.")
     except OSError as error:
@@ -167,7 +176,12 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "weights.safetensors": made.weights,
         "rebuilt.onnx": made.rebuilt.SerializeToString(),
     }
-    contents["report.json"] = (json.dumps(report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}), indent=1, ensure_ascii=True, allow_nan=False) + "\n").encode()
+    contents["report.json"] = (
+        json.dumps(
+            report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}), indent=1, ensure_ascii=True, allow_nan=False
+        )
+        + "\n"
+    ).encode()
     with _staged(target, force) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:
@@ -196,7 +210,9 @@ def _staged(target: Path, force: bool) -> Any:
                 (old / "old").rename(target)
             raise
     except OSError as error:
-        raise OutputError(f"The output folder {quoted(str(target))} can't be written: {error.strerror or error}. Nothing was written.") from None
+        raise OutputError(
+            f"The output folder {quoted(str(target))} can't be written: {error.strerror or error}. Nothing was written."
+        ) from None
     finally:
         for leftover in (temporary, old):
             if leftover is not None:
@@ -267,7 +283,13 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
             "step": checkpoint.step,
             "verdict": bindings.verdict,
             "disagreements": [
-                {"parameter": b.path, "checkpoint": b.key, "graph": b.initializer, **asdict(b.disagreement), "max_abs": number(b.disagreement.max_abs)}
+                {
+                    "parameter": b.path,
+                    "checkpoint": b.key,
+                    "graph": b.initializer,
+                    **asdict(b.disagreement),
+                    "max_abs": number(b.disagreement.max_abs),
+                }
                 for b in bindings.disagreements
                 if b.disagreement
             ]
@@ -278,7 +300,10 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "architecture": {
             "family": spec.family,
             "title": spec.title,
-            "inputs": [{"name": i.name, "argument": i.field, "shape": list(i.shape), "dtype": i.dtype, "meaning": i.meaning, "used": i.used} for i in spec.inputs],
+            "inputs": [
+                {"name": i.name, "argument": i.field, "shape": list(i.shape), "dtype": i.dtype, "meaning": i.meaning, "used": i.used}
+                for i in spec.inputs
+            ],
             "outputs": [
                 {
                     "name": o.name,
@@ -292,7 +317,13 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
             ],
             "noise": list(spec.noise),
             "blocks": [
-                {"rule": b.rule, "role": b.role, "module": spec.module_path(b) or None, "nodes": [spec.graph.file_nodes[i].name or i for i in b.nodes]} for b in spec.blocks
+                {
+                    "rule": b.rule,
+                    "role": b.role,
+                    "module": spec.module_path(b) or None,
+                    "nodes": [spec.graph.file_nodes[i].name or i for i in b.nodes],
+                }
+                for b in spec.blocks
             ],
         },
         "parameters": [
@@ -336,4 +367,10 @@ def versions() -> dict[str, str]:
     import onnxruntime
     import torch
 
-    return {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__, "numpy": np.__version__}
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": np.__version__,
+    }

@@ -97,12 +97,14 @@ class _Canonicaliser:
             self.through[node.outputs[0]] = (node.index,)
             return None
         if node.op == "Identity" or (node.op == "Concat" and len(inputs) == 1):
-            return self.rename(node, through)
+            self.rename(node, through)
+            return None
         node = replace(node, inputs=inputs, through=through)
         node = self.attributes_to_operands(node)
         node = self.trim(node)
         if node.op == "Slice" and self.keeps_everything(node):
-            return self.rename(node, through)
+            self.rename(node, through)
+            return None
         return node
 
     def rename(self, node: Node, through: tuple[int, ...]) -> None:

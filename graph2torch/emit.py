@@ -68,7 +68,13 @@ class _Writer:
         return f"{text}: {numbers}" if numbers and text else text or numbers
 
     def imports(self, needed: Iterable[str]) -> str:
-        lines = {"from collections import namedtuple", "from pathlib import Path", "import torch", "from safetensors.torch import load_file", "from torch import Tensor, nn"}
+        lines = {
+            "from collections import namedtuple",
+            "from pathlib import Path",
+            "import torch",
+            "from safetensors.torch import load_file",
+            "from torch import Tensor, nn",
+        }
         lines |= set(needed) | {line for m in self.spec.methods for line in m.imports}
         standard = sorted(line for line in lines if not re.match(r"(from|import) (torch|safetensors)", line))
         third = sorted(line for line in lines if line not in standard)
@@ -125,7 +131,11 @@ class _Writer:
                     shape = ", ".join(map(str, self.spec.graph.constants[parameter.value].shape))
                     path = self.spec.parameter_path(block, parameter)
                     zeros = f"torch.zeros({shape})"
-                    lines.append(f"        self.{path} = nn.Parameter({zeros})" if parameter.trainable else f'        self.register_buffer("{path}", {zeros})')
+                    lines.append(
+                        f"        self.{path} = nn.Parameter({zeros})"
+                        if parameter.trainable
+                        else f'        self.register_buffer("{path}", {zeros})'
+                    )
         if any(o.constant is not None for o in self.spec.outputs):
             lines.append("        for name, value in METADATA.items():")
             lines.append("            self.register_buffer(name, torch.tensor(value), persistent=False)")
@@ -152,7 +162,12 @@ class _Writer:
     def method(self, method: Method) -> str:
         body, names = self.statements(list(method.values.values()), keep_labels=False, result=method)
         expression = substitute(method.result, {name: names[value] for name, value in method.values.items()})
-        head = wrap(f"def {method.name}", self.signature().split(", "), 4, tail=f" -> {method.returns}:{'  # ' if method.comment else ''}{method.comment}")
+        head = wrap(
+            f"def {method.name}",
+            self.signature().split(", "),
+            4,
+            tail=f" -> {method.returns}:{'  # ' if method.comment else ''}{method.comment}",
+        )
         return "\n".join([*head, *body, *statement("return ", expression)])
 
     def statements(self, wanted: Sequence[str], keep_labels: bool, result: Method | None = None) -> tuple[list[str], dict[str, ast.expr]]:
@@ -247,10 +262,10 @@ class _Writer:
                 ),
                 '        print("missing, unexpected keys:", *policy.load_state_dict(state, strict=False))',
                 "    else:",
-                "        policy.load_state_dict(load_file(path or Path(__file__).with_name(\"weights.safetensors\")))",
+                '        policy.load_state_dict(load_file(path or Path(__file__).with_name("weights.safetensors")))',
             ]
         else:
-            lines.append("    policy.load_state_dict(load_file(path or Path(__file__).with_name(\"weights.safetensors\")))")
+            lines.append('    policy.load_state_dict(load_file(path or Path(__file__).with_name("weights.safetensors")))')
         if any(isinstance(b.code, Module) and b.code.class_name == "nn.Linear" for b in self.spec.blocks):
             lines += [
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
@@ -263,7 +278,6 @@ class _Writer:
             ]
         lines.append("    return policy.to(device, dtype).eval()")
         return "\n".join(lines)
-
 
     def entrances(self) -> dict[str, bool]:
         """The modules that the observations come to, through normalisers and expressions; and whether they take several tensors."""
@@ -309,7 +323,9 @@ class _Substitute(ast.NodeTransformer):
     def visit_List(self, node: ast.List) -> ast.expr:
         elements: list[ast.expr] = []
         for element in node.elts:
-            several = self.places.get(element.value.id) if isinstance(element, ast.Starred) and isinstance(element.value, ast.Name) else None
+            several = (
+                self.places.get(element.value.id) if isinstance(element, ast.Starred) and isinstance(element.value, ast.Name) else None
+            )
             elements += several if isinstance(several, list) else [self.visit(element)]
         return ast.List(elements)
 
@@ -362,14 +378,26 @@ def named_tuple(name: str, fields: Sequence[str]) -> list[str]:
             rows.append("")
         rows[-1] += (" " if rows[-1] else "") + words.pop(0)
     quoted = [f'"{row}"' for row in rows]
-    return [start + quoted[0], *(" " * len(start) + row for row in quoted[1:-1]), *([" " * len(start) + quoted[-1] + ")"] if len(quoted) > 1 else [])] if len(quoted) > 1 else [start + quoted[0] + ")"]
+    return (
+        [
+            start + quoted[0],
+            *(" " * len(start) + row for row in quoted[1:-1]),
+            *([" " * len(start) + quoted[-1] + ")"] if len(quoted) > 1 else []),
+        ]
+        if len(quoted) > 1
+        else [start + quoted[0] + ")"]
+    )
 
 
 def table(name: str, entries: Sequence[str]) -> list[str]:
     """`NAME = {…}` with as many entries a line as fit."""
     start = f"{name} = {{"
     rows = pack(entries, len(start))
-    return [start + rows[0].lstrip(), *rows[1:-1], rows[-1].rstrip(",") + "}"] if len(rows) > 1 else [start + rows[0].strip().rstrip(",") + "}"]
+    return (
+        [start + rows[0].lstrip(), *rows[1:-1], rows[-1].rstrip(",") + "}"]
+        if len(rows) > 1
+        else [start + rows[0].strip().rstrip(",") + "}"]
+    )
 
 
 def _text(value: str) -> str:

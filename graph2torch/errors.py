@@ -1,13 +1,13 @@
 """Every error the package raises. Each message is one paragraph: what is wrong, where, and what to do about it.
 
-    Graph2TorchError            exit status 2, nothing written
-    ├── ModelError              the .onnx can't be read or isn't a valid graph
-    ├── UnsupportedGraph        the graph is valid, but holds something that can't be rebuilt
-    ├── CheckpointError         the .pt can't be read, or holds no policy
-    ├── PairError               the .pt is of another network than the .onnx
-    ├── RuleError               a rule file is wrong
-    ├── OutputError             the output folder can't be written
-    └── DeviceError             exit status 3: the device asked for is not usable
+Graph2TorchError            exit status 2, nothing written
+├── ModelError              the .onnx can't be read or isn't a valid graph
+├── UnsupportedGraph        the graph is valid, but holds something that can't be rebuilt
+├── CheckpointError         the .pt can't be read, or holds no policy
+├── PairError               the .pt is of another network than the .onnx
+├── RuleError               a rule file is wrong
+├── OutputError             the output folder can't be written
+└── DeviceError             exit status 3: the device asked for is not usable
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import io
 import logging
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx
 
@@ -38,9 +38,12 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     """torch's TorchScript-based exporter."""
     import torch
 
-    axes = {v.name: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)} for v in (*spec.graph.inputs, *spec.graph.outputs)}
+    axes = {
+        v.name: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)}
+        for v in (*spec.graph.inputs, *spec.graph.outputs)
+    }
     buffer = io.BytesIO()
-    legacy = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+    options: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.onnx._internal")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -51,12 +54,12 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
             torch.onnx.export(
                 module,
                 inputs,
-                buffer,
+                buffer,  # type: ignore[arg-type] # newer torch declares paths only, but writes to files as before
                 input_names=[i.name for i in spec.inputs],
                 output_names=[o.name for o in spec.outputs],
                 dynamic_axes={name: free for name, free in axes.items() if free},
                 opset_version=spec.graph.opset,
-                **legacy,
+                **options,
             )
         except Exception as error:
             raise UnsupportedGraph(
@@ -79,11 +82,13 @@ def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torch
     _only_arguments(proto)
     _rename_clashes(proto, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)])
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
-    _rename(proto, dict((theirs, ours) for ours, theirs in reversed(align(spec.graph, rebuilt).constants)), spec.graph)
+    _rename(proto, {theirs: ours for ours, theirs in reversed(align(spec.graph, rebuilt).constants)}, spec.graph)
     proto.ir_version = spec.graph.ir_version
     if proto.ir_version < 4:  # before IR 4 every initializer is an input as well
         known = {i.name for i in proto.graph.input}
-        proto.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer if t.name not in known)
+        proto.graph.input.extend(
+            onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer if t.name not in known
+        )
     return proto
 
 
@@ -116,10 +121,19 @@ def _rename_clashes(proto: onnx.ModelProto, names: Sequence[str]) -> None:
 def _rename(proto: onnx.ModelProto, names: dict[str, str], original: Graph) -> None:
     """Initializers get the original's names, where those are free."""
     initializers = {t.name for t in proto.graph.initializer}
-    taken = {v for n in proto.graph.node for v in (*n.input, *n.output)} | {v.name for v in (*proto.graph.input, *proto.graph.output)} | initializers
+    taken = (
+        {v for n in proto.graph.node for v in (*n.input, *n.output)}
+        | {v.name for v in (*proto.graph.input, *proto.graph.output)}
+        | initializers
+    )
     wanted: dict[str, str] = {}
     for old, new in names.items():
-        if old in initializers and old != new and new not in wanted.values() and (new not in taken or (new in initializers and new in names and names[new] != new)):
+        if (
+            old in initializers
+            and old != new
+            and new not in wanted.values()
+            and (new not in taken or (new in initializers and new in names and names[new] != new))
+        ):
             wanted[old] = new
     _apply(proto, wanted)
 

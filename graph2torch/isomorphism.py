@@ -102,9 +102,11 @@ class _Walk:
             return f"{node} stands where the other graph has {twin}"
         if not same_attributes(node, twin):
             return f"{node} has the attributes {dict(node.attributes)}, in the other graph {dict(twin.attributes)}"
-        if node.op in RANDOM:
-            if self.random[0].setdefault(node.index, twin.index) != twin.index or self.random[1].setdefault(twin.index, node.index) != node.index:
-                return f"{node} is drawn once where the other graph draws twice"
+        if node.op in RANDOM and (
+            self.random[0].setdefault(node.index, twin.index) != twin.index
+            or self.random[1].setdefault(twin.index, node.index) != node.index
+        ):
+            return f"{node} is drawn once where the other graph draws twice"
         self.nodes[(node.index, twin.index)] = (node, twin)
         return self.operands(node, twin)
 
@@ -130,7 +132,9 @@ class _Walk:
 
 def same_attributes(a: Node, b: Node) -> bool:
     """Whether two nodes have the same attributes, defaults aside."""
-    return a.attributes.keys() == b.attributes.keys() and all(_attribute(a.attributes[k]) == _attribute(b.attributes[k]) for k in a.attributes)
+    return a.attributes.keys() == b.attributes.keys() and all(
+        _attribute(a.attributes[k]) == _attribute(b.attributes[k]) for k in a.attributes
+    )
 
 
 def _attribute(value: Attribute) -> bytes:

@@ -147,9 +147,13 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
         for attribute in proto.attribute:
             if attribute.ref_attr_name:
                 if attribute.type == onnx.AttributeProto.UNDEFINED:
-                    raise RuleError(f"{where}: `{attribute.name} = @{attribute.ref_attr_name}` needs a type, as in `{attribute.name}: float = @{attribute.ref_attr_name}`.")
+                    raise RuleError(
+                        f"{where}: `{attribute.name} = @{attribute.ref_attr_name}` needs a type, as in `{attribute.name}: float = @{attribute.ref_attr_name}`."
+                    )
                 if attribute.ref_attr_name not in parameters:
-                    raise RuleError(f"{where}: `@{attribute.ref_attr_name}` is not declared; write `{function.name} <{attribute.ref_attr_name}> (…)`.")
+                    raise RuleError(
+                        f"{where}: `@{attribute.ref_attr_name}` is not declared; write `{function.name} <{attribute.ref_attr_name}> (…)`."
+                    )
                 captures[attribute.name] = attribute.ref_attr_name
             else:
                 attributes[attribute.name] = read_attribute(attribute, where)
@@ -157,7 +161,9 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
             constants[proto.output[0]] = numpy_helper.to_array(proto.attribute[0].t)
         else:
             nodes.append(PatternNode(proto.op_type, tuple(proto.input), tuple(proto.output), attributes, captures))
-    pattern = Pattern(function.name, tuple(function.input), tuple(function.output), tuple(nodes), constants, frozenset(constant_inputs), variadic)
+    pattern = Pattern(
+        function.name, tuple(function.input), tuple(function.output), tuple(nodes), constants, frozenset(constant_inputs), variadic
+    )
     _check_pattern(pattern, where)
     return Pattern(**{**pattern.__dict__, "steps": _search_order(pattern, where)})
 
@@ -273,7 +279,13 @@ class _Search:
         yield from self.step(0, {}, (), {}, (), [root])
 
     def step(
-        self, k: int, values: Binding, rest: tuple[str, ...], attributes: dict[str, Attribute], chosen: tuple[Node, ...], candidates: Sequence[Node] | None = None
+        self,
+        k: int,
+        values: Binding,
+        rest: tuple[str, ...],
+        attributes: dict[str, Attribute],
+        chosen: tuple[Node, ...],
+        candidates: Sequence[Node] | None = None,
     ) -> Iterator[Match]:
         if k == len(self.pattern.steps):
             order = {step: chosen[i] for i, step in enumerate(self.pattern.steps)}
@@ -291,7 +303,11 @@ class _Search:
             if output in values:
                 producer = self.engine.producer.get(values[output])
                 if producer is None:
-                    self.fail(chosen, f"{quoted(values[output])} should come from {wanted.op}, but is an input or a constant", chosen[-1] if chosen else None)
+                    self.fail(
+                        chosen,
+                        f"{quoted(values[output])} should come from {wanted.op}, but is an input or a constant",
+                        chosen[-1] if chosen else None,
+                    )
                 return [producer] if producer else []
         for value in wanted.inputs:
             if value in values:
@@ -302,7 +318,13 @@ class _Search:
         self.note(len(chosen), Refusal(reason, node), [n.index for n in chosen])
 
     def unify(
-        self, wanted: PatternNode, node: Node, values: Binding, rest: tuple[str, ...], attributes: dict[str, Attribute], chosen: tuple[Node, ...]
+        self,
+        wanted: PatternNode,
+        node: Node,
+        values: Binding,
+        rest: tuple[str, ...],
+        attributes: dict[str, Attribute],
+        chosen: tuple[Node, ...],
     ) -> Iterator[tuple[Binding, tuple[str, ...], dict[str, Attribute]]]:
         """Every way in which `node` can be `wanted`, given what is bound already."""
         if node.op != wanted.op:
@@ -327,7 +349,9 @@ class _Search:
                 yield *unified, captured
         return None
 
-    def unify_attributes(self, wanted: PatternNode, node: Node, attributes: dict[str, Attribute], chosen: tuple[Node, ...]) -> dict[str, Attribute] | None:
+    def unify_attributes(
+        self, wanted: PatternNode, node: Node, attributes: dict[str, Attribute], chosen: tuple[Node, ...]
+    ) -> dict[str, Attribute] | None:
         captured = dict(attributes)
         for name in {*wanted.attributes, *wanted.captures, *node.attributes}:
             given = node.attributes.get(name)
@@ -338,7 +362,11 @@ class _Search:
                 self.fail((*chosen, node), f"its attribute {name} is {given}, not the default", node)
                 return None
             elif given is None or not _equal(wanted.attributes[name], given):
-                self.fail((*chosen, node), f"its attribute {name} is {'the default' if given is None else given}, not {wanted.attributes[name]}", node)
+                self.fail(
+                    (*chosen, node),
+                    f"its attribute {name} is {'the default' if given is None else given}, not {wanted.attributes[name]}",
+                    node,
+                )
                 return None
         return captured
 

@@ -83,7 +83,10 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
             taken.add(name)
             names.update(dict.fromkeys(chain, name))
     numbers = _numbers(blocks, chains.values())
-    return tuple(replace(block, sequence=names.get(i, ""), role=block.role.replace("{number}", str(numbers.get(i, 1)))) for i, block in enumerate(blocks))
+    return tuple(
+        replace(block, sequence=names.get(i, ""), role=block.role.replace("{number}", str(numbers.get(i, 1))))
+        for i, block in enumerate(blocks)
+    )
 
 
 def _numbers(blocks: tuple[Block, ...], chains: Iterable[list[int]]) -> dict[int, int]:

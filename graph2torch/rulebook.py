@@ -72,7 +72,9 @@ class Rule(Matchable):
         describe = cast("Callable[[Block, Place], Block] | None", getattr(self.module, "describe", None))
         if describe:
             return describe(block, place)
-        return replace(block, name=self.name if block.parameters or isinstance(block.code, Module) else "", role=self.name.replace("_", " "))
+        return replace(
+            block, name=self.name if block.parameters or isinstance(block.code, Module) else "", role=self.name.replace("_", " ")
+        )
 
     def examples(self, kind: str = "EXAMPLE") -> tuple[str, ...]:
         """The graphs in ONNX text that the rule must match (EXAMPLE) or refuse (NEAR_MISS)."""

@@ -237,7 +237,10 @@ class PolicySpec:
         everything = set(range(len(self.graph.file_nodes)))
         inert = everything - counted - unexplained
         return Coverage(
-            len(everything), {rule: tuple(sorted(nodes)) for rule, nodes in by_rule.items()}, tuple(sorted(inert)), tuple(sorted(unexplained))
+            len(everything),
+            {rule: tuple(sorted(nodes)) for rule, nodes in by_rule.items()},
+            tuple(sorted(inert)),
+            tuple(sorted(unexplained)),
         )
 
 

@@ -24,7 +24,7 @@ import onnxruntime as ort
 
 from .bind import max_ulps
 from .errors import Graph2TorchError, ModelError, UnsupportedGraph
-from .graph import Array, Graph, ValueInfo
+from .graph import Array, ValueInfo
 from .isomorphism import RANDOM, Alignment
 from .spec import PolicySpec
 from .text import one_line, quoted
@@ -38,7 +38,17 @@ EQUAL: frozenset[Level] = frozenset({"bytes", "graph", "bits"})
 TOLERANCE = 1e-5
 SEED = 20240611
 # (batch, kind of observations): the quick tier, run by every build
-QUICK = ((1, "ordinary"), (3, "ordinary"), (16, "ordinary"), (3, "extreme"), (2, "zero"), (2, "minus zero"), (3, "subnormal"), (4, "huge"), (5, "not finite"))
+QUICK = (
+    (1, "ordinary"),
+    (3, "ordinary"),
+    (16, "ordinary"),
+    (3, "extreme"),
+    (2, "zero"),
+    (2, "minus zero"),
+    (3, "subnormal"),
+    (4, "huge"),
+    (5, "not finite"),
+)
 TORCH_KINDS = ("ordinary", "zero", "minus zero", "subnormal")
 
 
@@ -78,7 +88,13 @@ class Verification:
 
 
 def verify(
-    original: onnx.ModelProto, rebuilt: onnx.ModelProto, spec: PolicySpec, alignment: Alignment, module: torch.nn.Module, same_file: bool = False, seed: int = SEED
+    original: onnx.ModelProto,
+    rebuilt: onnx.ModelProto,
+    spec: PolicySpec,
+    alignment: Alignment,
+    module: torch.nn.Module,
+    same_file: bool = False,
+    seed: int = SEED,
 ) -> Verification:
     """The quick tier: `rebuilt` against `original` in onnxruntime, and `module` in torch against `original`.
 
@@ -106,7 +122,9 @@ def verify(
             except Exception:  # the original itself can't do this batch
                 refused.append(label)
                 continue
-            given = theirs.run(None, {k: v for k, v in {**feed, **{b: z for (_, b), z in zip(draws, noise, strict=True)}}.items() if k in known})
+            given = theirs.run(
+                None, {k: v for k, v in {**feed, **{b: z for (_, b), z in zip(draws, noise, strict=True)}}.items() if k in known}
+            )
             names = [*outputs, *(f"noise scale {i}" for i in range(len(expected) - len(outputs)))]
             for name, a, b in zip(names, expected, given, strict=True):
                 results.setdefault(name, _Tally(name)).add(a, b)
@@ -116,7 +134,9 @@ def verify(
                     torch_results.setdefault(name, _Tally(name)).add(a, b)
     for name in outputs:
         if name not in results or name not in torch_results:
-            raise UnsupportedGraph(f"The output {quoted(name)} could not be compared: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at.")
+            raise UnsupportedGraph(
+                f"The output {quoted(name)} could not be compared: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at."
+            )
     figures = tuple(t.figures() for t in results.values())
     in_torch = tuple(t.figures() for t in torch_results.values())
     level, reason = _level(figures, in_torch, alignment, same_file)
@@ -176,7 +196,9 @@ def _draws(original: onnx.ModelProto, rebuilt: onnx.ModelProto, alignment: Align
     if {a for a, _ in pairs} == set(mine) and {b for _, b in pairs} == set(theirs):
         return pairs
     if len(mine) != len(theirs):
-        raise UnsupportedGraph(f"The original draws {len(mine)} times and the rebuilt graph {len(theirs)} times; that can't be compared. Please report this model.")
+        raise UnsupportedGraph(
+            f"The original draws {len(mine)} times and the rebuilt graph {len(theirs)} times; that can't be compared. Please report this model."
+        )
     return list(zip(mine, theirs, strict=True))
 
 
@@ -241,7 +263,9 @@ class _Shapes:
             return []
         known = {i.name for i in self.session.get_inputs()}
         try:
-            values = dict(zip(dict.fromkeys(self.likes), self.session.run(None, {k: v for k, v in feed.items() if k in known}), strict=True))
+            values = dict(
+                zip(dict.fromkeys(self.likes), self.session.run(None, {k: v for k, v in feed.items() if k in known}), strict=True)
+            )
         except Exception:  # the original itself can't do this batch
             return None
         return [(scale * rng.standard_normal(values[name].shape)).astype(np.float32) for name in self.likes]
@@ -257,7 +281,9 @@ def _session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:
         return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         kind: type[Graph2TorchError] = ModelError if what == "the original" else UnsupportedGraph
-        raise kind(f"onnxruntime {ort.__version__} refuses {what} ({one_line(str(error), 200)}); without it there is no judge. Export the policy again, or use another onnxruntime.") from None
+        raise kind(
+            f"onnxruntime {ort.__version__} refuses {what} ({one_line(str(error), 200)}); without it there is no judge. Export the policy again, or use another onnxruntime."
+        ) from None
 
 
 def _run_module(module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Sequence[Array], draws: Sequence[str]) -> list[Array]:

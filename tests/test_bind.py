@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.models import save_pair, tiny_checkpoint, tiny_policy
 from onnx import numpy_helper
 
 from graph2torch.bind import Bindings, bind, compare, max_ulps, same_bits
 from graph2torch.build import recognise
 from graph2torch.checkpoint import load_checkpoint
 from graph2torch.errors import PairError
+from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 BODY = "network_body._body_endoder.seq_layers"
 NORMALIZER = "network_body.observation_encoder.processors.0.normalizer"

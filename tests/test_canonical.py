@@ -23,9 +23,13 @@ def canonical(model: onnx.ModelProto) -> Graph:
     return canonicalise(read_graph(model, "graph"))
 
 
-def run(model: onnx.ModelProto, feed: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]], optimised: bool) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def run(
+    model: onnx.ModelProto, feed: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]], optimised: bool
+) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL if optimised else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        ort.GraphOptimizationLevel.ORT_ENABLE_ALL if optimised else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    )
     options.log_severity_level = 4
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [np.asarray(x) for x in session.run(None, feed)]
@@ -63,7 +67,10 @@ PAIRS = {
     ),
     "slice's bounds as attributes and as operands": (
         ("g (float[b, 6] x) => (float[b, 3] y) { y = Slice <starts = [2], ends = [5], axes = [1]> (x) }", 9),
-        ("g (float[b, 6] x) => (float[b, 3] y) <int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {1}, int64[1] k = {1}> { y = Slice (x, s, e, a, k) }", 13),
+        (
+            "g (float[b, 6] x) => (float[b, 3] y) <int64[1] s = {2}, int64[1] e = {5}, int64[1] a = {1}, int64[1] k = {1}> { y = Slice (x, s, e, a, k) }",
+            13,
+        ),
     ),
     "operands swapped": (
         ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) m = Mul (x, s) y = Add (m, x) }", 9),
@@ -92,8 +99,13 @@ PAIRS = {
 def test_two_spellings_have_one_canonical_form_and_equal_bits(name: str) -> None:
     one, two = (model_of(*spelling) for spelling in PAIRS[name])
     assert align(canonical(one), canonical(two)).isomorphic, align(canonical(one), canonical(two)).refusal
-    special = np.asarray([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], [5.0, -5.0, np.nextafter(np.float32(5), np.float32(6)), 1e20, -1e-45, 3.0]], np.float32)
-    random = (np.random.default_rng(0).standard_normal((200, 6)) * np.exp(np.random.default_rng(1).standard_normal((200, 6)) * 4)).astype(np.float32)
+    special = np.asarray(
+        [[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], [5.0, -5.0, np.nextafter(np.float32(5), np.float32(6)), 1e20, -1e-45, 3.0]],
+        np.float32,
+    )
+    random = (np.random.default_rng(0).standard_normal((200, 6)) * np.exp(np.random.default_rng(1).standard_normal((200, 6)) * 4)).astype(
+        np.float32
+    )
     for x in (special, random, random[:1]):
         for optimised in (True, False):
             a, b = run(one, {"x": x}, optimised), run(two, {"x": x}, optimised)

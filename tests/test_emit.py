@@ -15,11 +15,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 from graph2torch.build import Build, build
 from graph2torch.emit import substitute, wrap
 from graph2torch.module import import_source
+from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 ROOT = Path(__file__).parent.parent
 HUGGY = ROOT / "assets" / "Huggy.onnx", ROOT / "assets" / "Huggy.pt"
@@ -39,8 +39,8 @@ def loaded(folder: Path) -> ModuleType:
 
 
 def test_huggy_reads_as_it_did(huggy: tuple[Build, Path]) -> None:
-    """tests/golden/huggy.py is the source as it was last read by a person; when it changes on purpose, write it anew."""
-    assert huggy[0].source == (GOLDEN / "huggy.py").read_text(encoding="utf-8")
+    """tests/golden/huggy.py.txt is the source as it was last read by a person; when it changes on purpose, write it anew."""
+    assert huggy[0].source == (GOLDEN / "huggy.py.txt").read_text(encoding="utf-8")
     assert len(huggy[0].source.splitlines()) <= 80
 
 
@@ -50,7 +50,7 @@ def test_several_observations_read_as_they_did(tmp_path: Path) -> None:
     source = made.source.replace(made.recognised.model.sha256[:12], "…")
     checkpoint = made.bindings.checkpoint
     assert checkpoint is not None
-    assert source.replace(checkpoint.sha256[:12], "…") == (GOLDEN / "two_observations.py").read_text(encoding="utf-8")
+    assert source.replace(checkpoint.sha256[:12], "…") == (GOLDEN / "two_observations.py.txt").read_text(encoding="utf-8")
 
 
 def test_it_imports_the_standard_library_torch_and_safetensors_alone(huggy: tuple[Build, Path]) -> None:
@@ -178,7 +178,9 @@ def test_ruff_finds_nothing(huggy: tuple[Build, Path]) -> None:
     from ruff.__main__ import find_ruff_bin
 
     assert ruff
-    run = subprocess.run([find_ruff_bin(), "check", "--isolated", "--no-cache", str(huggy[1] / "model.py")], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [find_ruff_bin(), "check", "--isolated", "--no-cache", str(huggy[1] / "model.py")], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stdout
 
 

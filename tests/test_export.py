@@ -7,12 +7,12 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import numpy_helper
-from tests.models import Era, tiny_policy
 
 from graph2torch.build import Build, Recognised, rebuild
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import Model, read_graph
 from graph2torch.rulebook import load_rules
+from tests.models import Era, tiny_policy
 
 BOOK = load_rules()
 
@@ -42,7 +42,10 @@ def test_the_ir_version_is_the_originals(ir_version: int) -> None:
 def test_inputs_outputs_and_initializers_keep_their_names(era: Era, batch: int | str) -> None:
     proto = tiny_policy(observations=(3, 2), era=era, batch=batch)
     made = made_from(proto)
-    shape = lambda v: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim]  # noqa: E731
+
+    def shape(value: onnx.ValueInfoProto) -> list[int | str]:
+        return [d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim]
+
     for ends in ("input", "output"):
         assert [(v.name, shape(v)) for v in getattr(made.rebuilt.graph, ends)] == [(v.name, shape(v)) for v in getattr(proto.graph, ends)]
     mine = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}

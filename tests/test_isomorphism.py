@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models import tiny_policy
 from onnx import numpy_helper
 
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import Graph, read_graph
 from graph2torch.isomorphism import align
+from tests.models import tiny_policy
 
 
 def canonical(model: onnx.ModelProto) -> Graph:
@@ -72,7 +72,10 @@ def test_swapped_outputs_are_seen() -> None:
     swapped = onnx.ModelProto.FromString(model.SerializeToString())
     for node in swapped.graph.node:
         for i, value in enumerate(node.output):
-            node.output[i] = {"continuous_actions": "deterministic_continuous_actions", "deterministic_continuous_actions": "continuous_actions"}.get(value, value)
+            node.output[i] = {
+                "continuous_actions": "deterministic_continuous_actions",
+                "deterministic_continuous_actions": "continuous_actions",
+            }.get(value, value)
     assert align(canonical(model), canonical(swapped)).refusal
 
 

@@ -18,11 +18,15 @@ from graph2torch.match import COMMUTATIVE, Match, Matchable, Refusal, match_rule
 
 
 def graph_of(text: str, opset: int = 13) -> Graph:
-    return canonicalise(read_graph(helper.make_model(onnx.parser.parse_graph(text), opset_imports=[helper.make_opsetid("", opset)]), "graph"))
+    return canonicalise(
+        read_graph(helper.make_model(onnx.parser.parse_graph(text), opset_imports=[helper.make_opsetid("", opset)]), "graph")
+    )
 
 
 class Rule(Matchable):
-    def __init__(self, *texts: str, constants: tuple[str, ...] = (), variadic: str = "", accept: Callable[[Match], Refusal | None] | None = None) -> None:
+    def __init__(
+        self, *texts: str, constants: tuple[str, ...] = (), variadic: str = "", accept: Callable[[Match], Refusal | None] | None = None
+    ) -> None:
         self.name = texts[0].split()[0]
         self.patterns = tuple(parse_pattern(text, "test", constants, variadic) for text in texts)
         self.accept = accept
@@ -46,9 +50,14 @@ def test_a_diamond_is_matched_in_both_operand_orders() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(op=st.sampled_from(sorted(COMMUTATIVE & {"Add", "Mul", "Max", "Min", "Sum", "Mean"})), flips=st.tuples(st.booleans(), st.booleans(), st.booleans()))
+@given(
+    op=st.sampled_from(sorted(COMMUTATIVE & {"Add", "Mul", "Max", "Min", "Sum", "Mean"})),
+    flips=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
 def test_commutative_operands_match_however_they_are_written(op: str, flips: tuple[bool, bool, bool]) -> None:
-    pair = lambda a, b, flip: f"{b}, {a}" if flip else f"{a}, {b}"  # noqa: E731
+    def pair(a: str, b: str, flip: bool) -> str:
+        return f"{b}, {a}" if flip else f"{a}, {b}"
+
     graph = graph_of(
         f"g (float[n] x, float[n] z) => (float[n] y) {{ a = Relu (x) b = {op} ({pair('a', 'z', flips[0])}) c = {op} ({pair('b', 'x', flips[1])}) y = {op} ({pair('c', 'a', flips[2])}) }}"
     )

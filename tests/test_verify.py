@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.models import tiny_policy
 from onnx import numpy_helper
 
 from graph2torch.build import Build, Recognised, rebuild
@@ -20,6 +19,7 @@ from graph2torch.isomorphism import align
 from graph2torch.module import build_module
 from graph2torch.rulebook import load_rules
 from graph2torch.verify import Verification, verify
+from tests.models import tiny_policy
 
 BOOK = load_rules()
 
@@ -41,7 +41,9 @@ def made() -> Build:
 
 
 def copy(proto: onnx.ModelProto) -> onnx.ModelProto:
-    return onnx.ModelProto.FromString(proto.SerializeToString())
+    twin = onnx.ModelProto()
+    twin.CopyFrom(proto)
+    return twin
 
 
 def test_an_equal_copy_reaches_level_graph(made: Build) -> None:

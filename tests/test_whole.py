@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.models import Era, save_pair, tiny_checkpoint, tiny_policy
 
 from graph2torch.build import build_policy
 from graph2torch.errors import Graph2TorchError
+from tests.models import Era, save_pair, tiny_checkpoint, tiny_policy
 
 CORPUS = os.environ.get("GRAPH2TORCH_CORPUS", "")
 
@@ -19,7 +19,9 @@ CORPUS = os.environ.get("GRAPH2TORCH_CORPUS", "")
 @pytest.mark.parametrize("observations", [(4,), (3, 2), (1, 1, 5)])
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_every_spelling_reaches_level_graph(tmp_path: Path, era: Era, observations: tuple[int, ...], normalize: bool, deterministic: bool) -> None:
+def test_every_spelling_reaches_level_graph(
+    tmp_path: Path, era: Era, observations: tuple[int, ...], normalize: bool, deterministic: bool
+) -> None:
     model = tiny_policy(observations=observations, normalize=normalize, deterministic=deterministic, era=era)
     made = build_policy(*save_pair(tmp_path, model, tiny_checkpoint(model)))
     assert made.verification.level == "graph", made.verification.reason
@@ -63,7 +65,7 @@ def corpus_cases() -> list[tuple[Path, Path | None, str]]:
     catalog = root / "real" / "catalog.json"
     if catalog.exists():
         found += [(root / "real" / p["onnx"], root / "real" / p["pt"], p["verdict"]) for p in json.loads(catalog.read_text())["pairs"]]
-    return [(onnx, pt if pt and pt.exists() else None, verdict) for onnx, pt, verdict in found]
+    return [(onnx, pt if pt.exists() else None, verdict) for onnx, pt, verdict in found]
 
 
 @pytest.mark.skipif(not CORPUS, reason="GRAPH2TORCH_CORPUS is not set")

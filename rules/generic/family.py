@@ -39,4 +39,3 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
         for _, drawn in block.drawn:
             noise[identifier("noise", noise)] = drawn
     return PolicySpec("generic", f"{len(graph.nodes)} operators", graph, tuple(inputs), tuple(outputs), named, noise)
-

@@ -99,7 +99,11 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
         fields.add(field)
         meaning, key = OUTPUTS.get(declared.name, ("", None))
         constant = graph.constants.get(value)
-        outputs.append(Output(declared.name, field, declared.size, declared.dtype.name, meaning, value, constant, key if constant is not None else None))
+        outputs.append(
+            Output(
+                declared.name, field, declared.size, declared.dtype.name, meaning, value, constant, key if constant is not None else None
+            )
+        )
     return tuple(outputs)
 
 

@@ -28,7 +28,9 @@ NEAR_MISS = """one (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, 
 def check(match: Match) -> Refusal | None:
     log_sigma = match.constant("log_sigma")
     if log_sigma.ndim != 2 or log_sigma.shape[0] != 1 or log_sigma.dtype != np.float32:
-        return Refusal(f"log sigma has shape {list(log_sigma.shape)} and type {log_sigma.dtype}, not one float32 number an action", match.nodes[-1])
+        return Refusal(
+            f"log sigma has shape {list(log_sigma.shape)} and type {log_sigma.dtype}, not one float32 number an action", match.nodes[-1]
+        )
     return None
 
 

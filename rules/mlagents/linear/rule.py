@@ -50,6 +50,8 @@ HEADS = frozenset({"gaussian_scale", "gaussian_sample", "bounded_action"})
 
 def describe(block: Block, place: Place) -> Block:
     if place.readers & HEADS:
-        return replace(block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",))
+        return replace(
+            block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",)
+        )
     prefixes = ("network_body._body_endoder.seq_layers.{n}", "network_body.linear_encoder.seq_layers.{n}")
     return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

@@ -515,7 +515,7 @@ class Page:
     def heading(self, label: str, text: str = "", style: str = "") -> None:
         """A blank line, then the label and what belongs to it."""
         self.gap()
-        self.hanging(Text(label, "bold cyan"), Text(text, style), 0, 2)
+        self.wrapped(Text.assemble((label, "bold cyan"), "  " if text else "", (text, style)), 0, 2)
 
     def gap(self) -> None:
         if self.started:
@@ -524,32 +524,34 @@ class Page:
 
     def line(self, text: str, indent: int = 2, style: str = "") -> None:
         """`text`, wrapped; what is wrapped stands two columns further in."""
-        self.hanging(Text(), Text(text, style), indent, indent + 2)
+        self.wrapped(Text(text, style), indent, indent + 2)
 
     def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Columns as wide as they must be, the last one wrapped; empty columns are left out."""
+        """Columns as wide as they must be, the last one wrapped; empty columns are left out.
+
+        In a row too wide for that, the last cell stands below the others.
+        """
         used = [i for i in range(len(rows[0])) if any(row[i] for row in rows)] if rows else []
         widths = [max(cell_len(row[i]) for row in rows) for i in used[:-1]]
+        start = indent + sum(widths) + 2 * len(widths)
         for row in rows if used else ():
-            head = "  ".join(row[i] + " " * (width - cell_len(row[i])) for i, width in zip(used, widths, strict=False))
-            self.hanging(Text(head), Text(row[used[-1]]), indent)
+            last = row[used[-1]]
+            if start + max(map(cell_len, last.split()), default=0) <= self.console.width:
+                cells = (row[i] + " " * (width + 2 - cell_len(row[i])) for i, width in zip(used, widths, strict=False))
+                self.wrapped(Text(last), indent, start, Text("".join(cells)))
+            else:
+                for text, place in (("  ".join(row[i] for i in used[:-1] if row[i]), indent), (last, indent + 4)):
+                    if text:
+                        self.line(text, place)
 
-    def hanging(self, head: Text, text: Text, indent: int, rest: int | None = None) -> None:
-        """`head` and `text` on one line if they fit, further lines at column `rest` (default: below the text)."""
-        start = indent + (head.cell_len + 2 if head else 0)
-        rest = start if rest is None else rest
-        room = self.console.width - start
-        if head and text and max((cell_len(word) for word in text.plain.split()), default=0) > room:  # no room beside the head: below it
-            self.hanging(Text(), Text(re.sub(" {3,}", "  ", head.plain)), indent)
-            return self.hanging(Text(), text, indent + 4)
-        first, *others = text.wrap(self.console, max(room, 20)) or [Text()]
-        if others and rest < start:  # the further lines are longer than the first
-            others = list(Text(" ").join(others).wrap(self.console, max(self.console.width - rest, 20)))
-        for blanks, parts in ((indent, (head, Text("  " if head and text else ""), first)), *((rest, (line,)) for line in others)):
-            line = Text(" " * blanks).append_text(Text.assemble(*parts))
+    def wrapped(self, text: Text, indent: int, rest: int, head: Text | None = None) -> None:
+        """A paragraph: `head` and the first line at column `indent`, the further lines at column `rest`."""
+        room = max(self.console.width - max(indent, rest), 1)
+        for i, part in enumerate(text.wrap(self.console, room) or [Text()]):
+            line = Text.assemble(" " * (rest if i else indent), head or "" if i == 0 else "", part)
             line.rstrip()
-            self.console.print(line, soft_wrap=True)
-        return None
+            if line or i == 0:
+                self.console.print(line, soft_wrap=True)
 
     def odd(self, texts: Sequence[str], looked_for: str = "NaN and infinity") -> None:
         self.heading("Odd values", "" if texts else f"none ({looked_for} were looked for)", "" if texts else "green")

@@ -3,7 +3,8 @@
     constants      are values of the graph, wherever the exporter put them (Constant node, initializer)
     Identity       is gone, so is a Concat of one operand and a Slice that keeps the whole of an input
     bounds, axes   are operands, as in opset 18 (Clip's min and max, Slice's starts and ends, Squeeze's axes …)
-    attributes     that equal the operator's default are gone
+    attributes     that equal the operator's default are gone, so is Reshape's allowzero where no 0 stands in the shape
+    twice the same (one operator on the same operands) is once; random operators, which never repeat, aside
     dead nodes     (nothing that is an output needs them) are gone
 
 Nothing here changes a bit of any output: each step has a test in tests/test_canonical.py that runs both spellings.
@@ -20,9 +21,10 @@ from functools import cache
 import numpy as np
 import onnx.defs
 
-from .graph import Array, Attribute, Graph, Node
+from .graph import RANDOM, Array, Attribute, Graph, Node
 
 INT64_MAX = 2**63 - 1
+SMALL = 64  # constants up to this size are compared by value, larger ones by name
 
 # operator: (the opset that made operands of these attributes, the attributes in operand order with their dtypes)
 _OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
@@ -63,6 +65,7 @@ class _Canonicaliser:
         self.aliases: dict[str, str] = {}
         self.through: dict[str, tuple[int, ...]] = {}  # value or alias → file's nodes looked through
         self.inputs = {value.name: value for value in graph.inputs}
+        self.kept: dict[object, Node] = {}
         self.taken = {*self.constants, *self.inputs, *(o for n in graph.nodes for o in n.outputs)}
 
     def run(self) -> Graph:
@@ -105,7 +108,26 @@ class _Canonicaliser:
         if node.op == "Slice" and self.keeps_everything(node):
             self.rename(node, through)
             return None
+        twin = node if node.op in RANDOM else self.kept.setdefault(self.key(node), node)
+        if twin is not node:
+            for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
+                if mine:
+                    self.aliases[mine] = theirs
+                    self.through[mine] = (node.index, *through)
+            return None
         return node
+
+    def key(self, node: Node) -> object:
+        """Equal for two nodes that compute the same from the same operands, and have the same outputs."""
+        operands = tuple(self.operand(value) for value in node.inputs)
+        attributes = tuple((k, v.tobytes() if isinstance(v, np.ndarray) else repr(v)) for k, v in sorted(node.attributes.items()))
+        return node.op, operands, attributes, tuple(map(bool, node.outputs))
+
+    def operand(self, value: str) -> object:
+        constant = None if value in self.graph.overridable else self.constants.get(value)
+        if constant is None or constant.size > SMALL:
+            return value
+        return constant.dtype.str, constant.shape, constant.tobytes()
 
     def rename(self, node: Node, through: tuple[int, ...]) -> None:
         self.aliases[node.outputs[0]] = node.inputs[0]
@@ -136,6 +158,9 @@ class _Canonicaliser:
                 spelled.append(inputs[-1])
         if node.op == "Slice":
             self.plain_slice(node, inputs, spelled)
+        shape = self.constants.get(inputs[1]) if node.op == "Reshape" else None
+        if shape is not None and shape.all():
+            attributes.pop("allowzero", None)
         if node.op in _EXPLICIT:
             name, default = _EXPLICIT[node.op]
             attributes.setdefault(name, default(self.graph.opset))

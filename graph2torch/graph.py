@@ -38,6 +38,7 @@ MAX_NUMBERS = 2**28  # of an input or output at the largest batch that is tried:
 MAX_RANK = 16
 TRIED_BATCH = 16  # what free sizes become at most when the graph is run
 OPSETS = range(7, 24)
+RANDOM = frozenset({"RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"})
 STANDARD = ("", "ai.onnx")
 ELEMENT_TYPES: Mapping[int, np.dtype[np.generic]] = MappingProxyType(
     {

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .graph import Attribute, Graph, Node
+from .graph import RANDOM, Attribute, Graph, Node
 from .match import COMMUTATIVE
 from .text import quoted
-
-RANDOM = frozenset({"RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"})
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,12 @@ class PolicySpec:
             mine = set(block.nodes) - counted
             counted |= mine
             by_rule.setdefault(block.rule, set()).update(mine)
+        makers = {value: block for block in self.blocks for value in block.outputs}
+        for output in self.outputs:
+            if block := makers.get(output.value):  # what only hands the block's value on to an output
+                mine = set(self.graph.through.get(output.name, ())) - counted
+                counted |= mine
+                by_rule[block.rule].update(mine)
         unexplained = {i for n in self.unexplained for i in (n.index, *n.through)} - counted
         everything = set(range(len(self.graph.file_nodes)))
         inert = everything - counted - unexplained

@@ -24,8 +24,8 @@ import onnxruntime as ort
 
 from .bind import max_ulps
 from .errors import Graph2TorchError, ModelError, UnsupportedGraph
-from .graph import Array, ValueInfo
-from .isomorphism import RANDOM, Alignment
+from .graph import RANDOM, Array, ValueInfo
+from .isomorphism import Alignment
 from .spec import PolicySpec
 from .text import one_line, quoted
 

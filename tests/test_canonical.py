@@ -175,3 +175,68 @@ def test_an_overridable_initializer_is_told_from_a_constant() -> None:
     two.graph.input.append(helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, []))
     assert canonical(two).overridable == {"k"}
     assert not align(canonical(one), canonical(two)).isomorphic
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def test_the_same_operator_on_the_same_operands_stands_once() -> None:
+    graph = canonical(
+        model_of(
+            """twice (float[b, 3] x) => (float[b, 3] y, float[b, 3] z) {
+            one = Constant <value = float {1.0}> ()
+            other = Constant <value = float {1.0}> ()
+            p = Sub (one, x)
+            q = Sub (other, x)
+            y = Mul (p, q)
+            z = Mul (q, p)
+        }""",
+            9,
+        )
+    )
+    assert operators(graph) == ["Sub", "Mul"]
+    assert graph.results == ("y", "y")
+    assert graph.names_of("q") == ("q", "p")
+    assert not graph.dead
+    assert set(graph.through["z"]) == {5, 3, 1}  # the second Mul, the second Sub that it reads, and the constant of that
+
+
+def test_what_only_looks_the_same_stands_twice() -> None:
+    graph = canonical(
+        model_of(
+            """apart (float[b, 3] x) => (float[b, 3] y, float[b, 3] z, float[b, 3] n, float[b, 3] m) {
+            one = Constant <value = float {1.0}> ()
+            two = Constant <value = float {2.0}> ()
+            y = Sub (one, x)
+            z = Sub (two, x)
+            n = RandomNormalLike (x)
+            m = RandomNormalLike (x)
+        }""",
+            9,
+        )
+    )
+    assert operators(graph) == ["Sub", "Sub", "RandomNormalLike", "RandomNormalLike"]
+
+
+def test_attributes_tell_operators_apart() -> None:
+    graph = canonical(
+        model_of("axes (float[b, 3] x) => (float[b, 3] y, float[b, 3] z) { y = Softmax <axis = 0> (x) z = Softmax <axis = 1> (x) }", 9)
+    )
+    assert operators(graph) == ["Softmax", "Softmax"]
+
+
+def test_overridable_constants_are_not_compared_by_value() -> None:
+    text = (
+        "given (float[b, 1] x) => (float[b, 1] y, float[b, 1] z) <float[1] p = {1.0}, float[1] q = {1.0}> { y = Add (x, p) z = Add (x, q) }"
+    )
+    model = model_of(text, 9)
+    assert operators(canonical(model)) == ["Add"]
+    model.graph.input.extend(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "pq")
+    assert operators(canonical(model)) == ["Add", "Add"]
+
+
+def test_allowzero_counts_only_where_a_zero_stands_in_the_shape() -> None:
+    text = "shapes (float[b, 4] x) => (float[b, 2, 2] y) <int64[3] s = {%s}> { y = Reshape <allowzero = 1> (x, s) }"
+    assert canonical(model_of(text % "-1, 2, 2", 18)).nodes[0].attributes == {}
+    assert canonical(model_of(text % "0, 2, 2", 18)).nodes[0].attributes == {"allowzero": 1}

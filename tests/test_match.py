@@ -159,7 +159,7 @@ def test_backtracking_finds_the_operand_that_fits() -> None:
 
 
 def test_many_equal_branches_are_matched_in_reasonable_time() -> None:
-    branches = " ".join(f"s{i} = Sigmoid (x) m{i} = Mul (x, s{i})" for i in range(200))
+    branches = " ".join(f"r{i} = RandomNormalLike (x) s{i} = Sigmoid (r{i}) m{i} = Mul (r{i}, s{i})" for i in range(200))
     joined = ", ".join(f"m{i}" for i in range(200))
     graph = graph_of(f"g (float[n] x) => (float[n] y) {{ {branches} y = Sum ({joined}) }}")
     assert len(places(graph, Rule(SILU))) == 200

@@ -271,10 +271,11 @@ class _Writer:
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
                 "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster in small batches",
             ]
-        for name, several in self.entrances().items():
+        if entrances := self.entrances():
+            lines.append("    if dtype != torch.float32:  # observations and their statistics stay float32")
             lines += [
-                "    if dtype != torch.float32:  # observations and their statistics stay float32",
-                f"        policy.{name}.register_forward_pre_hook(lambda _, x: {'tuple(t.to(dtype) for t in x)' if several else 'x[0].to(dtype)'})",
+                f"        policy.{name}.register_forward_pre_hook(lambda _, x: {'tuple(t.to(dtype) for t in x)' if several else 'x[0].to(dtype)'})"
+                for name, several in entrances.items()
             ]
         lines.append("    return policy.to(device, dtype).eval()")
         return "\n".join(lines)

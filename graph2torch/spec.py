@@ -6,6 +6,7 @@ mean; the result is a `PolicySpec`, from which the source is written and the wei
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,17 @@ class Place:
     outputs: tuple[str, ...]
     number: int
     siblings: int
+
+    @property
+    def observation(self) -> str:
+        """The number of the observation that its data comes from: "1" for obs_1; "" if it has none."""
+        found = re.fullmatch(r"(?:visual_)?obs(?:ervation)?_(\d+)", self.source)
+        return found.group(1) if found else ""
+
+    @property
+    def suffix(self) -> str:
+        """What tells its name from those of other observations' blocks: "_1", or "" if there are none."""
+        return f"_{self.observation}" if self.observation and len(self.sources) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

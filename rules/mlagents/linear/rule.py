@@ -53,5 +53,14 @@ def describe(block: Block, place: Place) -> Block:
         return replace(
             block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",)
         )
+    if "flatten" in place.makers:
+        role = f"dense layer of the encoder of {place.source or 'the observations'}"
+        if "leaky_relu" in place.readers:
+            prefixes = tuple(
+                f"network_body.{kind}processors.{place.observation}.dense.{{n}}" for kind in ("observation_encoder.", "", "visual_")
+            )
+            return replace(block, name=f"dense_{place.number + 1}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)
+        prefixes = tuple(f"network_body.{kind}processors.{place.observation}.dense" for kind in ("observation_encoder.", "", "visual_"))
+        return replace(block, name=f"dense{place.suffix}", role=role, prefixes=prefixes)
     prefixes = ("network_body._body_endoder.seq_layers.{n}", "network_body.linear_encoder.seq_layers.{n}")
     return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

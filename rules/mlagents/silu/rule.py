@@ -22,4 +22,7 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
+    if "residual_block" in place.makers:
+        role = f"activation of the encoder of {place.source or 'the observations'}"
+        return replace(block, name=f"silu_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role)
     return replace(block, name=f"silu_{place.number + 1}", sequence="body", role="activation of hidden layer {number}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import os
 import sys
 import types
@@ -18,18 +18,14 @@ os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 if TYPE_CHECKING:
     import torch
 
-_numbers = itertools.count()
-
 
 def import_source(source: str) -> types.ModuleType:
-    """Runs the emitted source as a module of its own name."""
-    module = types.ModuleType(f"graph2torch_emitted_{next(_numbers)}")
+    """Runs the emitted source as a module, named by its content; it stays importable, as torch's compilers need it."""
+    name = f"graph2torch_emitted.{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    module = types.ModuleType(name)
     module.__file__ = "model.py"
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(source, "model.py", "exec"), module.__dict__)
-    finally:
-        del sys.modules[module.__name__]
+    sys.modules[name] = module
+    exec(compile(source, "model.py", "exec"), module.__dict__)
     return module
 
 

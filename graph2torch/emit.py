@@ -7,6 +7,7 @@ outputs appear as identifiers, and file names only inside the docstring, escaped
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +41,6 @@ class _Writer:
         self.field = {value.name: value.field for value in spec.inputs}
         self.producer = {value: block for block in spec.blocks for value in block.outputs}
         self.noise = {value: field for field, value in spec.noise.items()}
-        self.results = {o.value: o.field for o in spec.outputs}
         self.normalises = any(b.statistics for b in spec.blocks)
 
     def write(self) -> str:
@@ -193,11 +193,12 @@ class _Writer:
                 names[step.outputs[0]] = expression
                 continue
             targets = []
-            for output in step.outputs:
+            labels = step.label.split(", ") if step.label else []
+            for output, label in itertools.zip_longest(step.outputs, labels[: len(step.outputs)], fillvalue="x"):
                 if len(step.outputs) > 1 and not uses.get(output):
                     targets.append("_")
                     continue
-                name = identifier(step.label or (self.results.get(output, "x") if len(step.outputs) > 1 else "x"), taken)
+                name = identifier(label, taken)
                 taken.add(name)
                 names[output] = ast.Name(name)
                 targets.append(name)

@@ -104,7 +104,7 @@ class Block:
     name:       its attribute in the policy ("normalizer"), given by the family
     role:       what it is, for people ("normaliser of obs_0", "hidden layer {number}"), given by the family; the number
                 counts the blocks of its rule in its sequence
-    label:      what its output is called in the source ("mu"), given by the family
+    label:      what its outputs are called in the source ("mu", "x, memory"), given by the family
     sequence:   the nn.Sequential it is part of, if any
     prefixes:   where a checkpoint likely keeps its tensors, likeliest first ("{n}" stands for its place in the sequence)
     layer:      the layer.py that holds the class or the functions it needs

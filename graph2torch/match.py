@@ -15,6 +15,7 @@ each node is claimed once.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -212,10 +213,29 @@ def match_rules(graph: Graph, rules: Sequence[Matchable]) -> tuple[tuple[Claim, 
             if root.index not in engine.claimed and (found := engine.find(rule, pattern, root)) is not None:
                 engine.claimed |= {n.index for n in found.nodes}
                 claims.append(Claim(rule.name, found))
-    place = {node.index: i for i, node in enumerate(graph.nodes)}
-    claims.sort(key=lambda claim: max(place[n.index] for n in claim.match.nodes))
     misses = [miss for node in graph.nodes if node.index not in engine.claimed and (miss := engine.nearest.get(node.index)) is not None]
-    return tuple(claims), tuple({id(miss): miss for miss in misses}.values())
+    return tuple(_in_order(graph, claims)), tuple({id(miss): miss for miss in misses}.values())
+
+
+def _in_order(graph: Graph, claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Each claim after those that make what it reads, otherwise by the graph's order of their last operators."""
+    place = {node.index: i for i, node in enumerate(graph.nodes)}
+    maker = {value: i for i, claim in enumerate(claims) for node in claim.match.nodes for value in node.outputs}
+    before = [{maker[v] for n in claim.match.nodes for v in n.inputs if v in maker} - {i} for i, claim in enumerate(claims)]
+    after: dict[int, list[int]] = {}
+    for i, makers in enumerate(before):
+        for j in makers:
+            after.setdefault(j, []).append(i)
+    last = [max(place[n.index] for n in claim.match.nodes) for claim in claims]
+    ready = [(last[i], i) for i, makers in enumerate(before) if not makers]
+    heapq.heapify(ready)
+    while ready:
+        _, i = heapq.heappop(ready)
+        yield claims[i]
+        for j in after.get(i, ()):
+            before[j].discard(i)
+            if not before[j]:
+                heapq.heappush(ready, (last[j], j))
 
 
 class Engine:
@@ -258,6 +278,21 @@ class Engine:
                 return Refusal(f"its inner value {quoted(value)} is also used by {outside[0]}", self.producer.get(value))
             if value in self.results:
                 return Refusal(f"its inner value {quoted(value)} is an output of the graph", self.producer.get(value))
+        return self.returns(match, inside) if len(match.pattern.outputs) > 1 else None
+
+    def returns(self, match: Match, inside: set[int]) -> Refusal | None:
+        """A block is computed at once, so what it reads must not depend on what it makes."""
+        todo = [v for n in match.nodes for v in n.inputs if (p := self.producer.get(v)) is not None and p.index not in inside]
+        seen: set[str] = set()
+        while todo:
+            value = todo.pop()
+            node = self.producer.get(value)
+            if value in seen or node is None:
+                continue
+            if node.index in inside:
+                return Refusal("what it reads depends on what it makes", node)
+            seen.add(value)
+            todo += node.inputs
         return None
 
 

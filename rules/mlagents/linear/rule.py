@@ -62,5 +62,6 @@ def describe(block: Block, place: Place) -> Block:
             return replace(block, name=f"dense_{place.number + 1}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)
         prefixes = tuple(f"network_body.{kind}processors.{place.observation}.dense" for kind in ("observation_encoder.", "", "visual_"))
         return replace(block, name=f"dense{place.suffix}", role=role, prefixes=prefixes)
-    prefixes = ("network_body._body_endoder.seq_layers.{n}", "network_body.linear_encoder.seq_layers.{n}")
+    bodies = ("_body_endoder.seq_layers", "linear_encoder.seq_layers", "_body_endoder.layers")  # the last with goal conditioning
+    prefixes = tuple(f"network_body.{body}.{{n}}" for body in bodies)
     return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

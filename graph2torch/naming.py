@@ -22,6 +22,10 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
     for block in blocks:
         for value in dict.fromkeys(block.reads):
             readers.setdefault(value, []).append(block)
+
+    def following(block: Block) -> list[Block]:
+        return [reader for value in block.outputs for reader in readers.get(value, ())]
+
     outputs = {value: name.name for name, value in zip(graph.outputs, graph.results, strict=True)}
     siblings = [block.rule for block in blocks]
     described: list[Block] = []
@@ -30,8 +34,10 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
         place = Place(
             source=origins[i],
             sources=frozenset(source for source, rule in zip(origins, siblings, strict=True) if source and rule == block.rule),
+            origins={name: printable(_common(sources.get(value, "") for value in values)) for name, values in block.inputs},
             makers=frozenset(makers[value] for value in block.reads if value in makers),
-            readers=frozenset(reader.rule for value in block.outputs for reader in readers.get(value, ())),
+            readers=frozenset(reader.rule for reader in following(block)),
+            beyond=frozenset(second.rule for reader in following(block) for second in following(reader)),
             outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
             number=siblings[:i].count(block.rule),
             siblings=siblings.count(block.rule),

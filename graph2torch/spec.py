@@ -139,16 +139,20 @@ class Place:
 
     source:   the input (or part of it) that its data comes from: "obs_0", "vector_observation[:, 0:4]"; "" for several
     sources:  the inputs that all blocks of its rule come from, as far as each comes from one
+    origins:  pattern name of an operand → the input that it comes from, as in source
     makers:   rules of the blocks that make what it reads
     readers:  rules of the blocks that read what it makes
+    beyond:   rules of the blocks that read what those make
     outputs:  names of the policy's outputs that are made of it
     number:   how many blocks of its rule stand before it; siblings: how many there are in all
     """
 
     source: str
     sources: frozenset[str]
+    origins: Mapping[str, str]
     makers: frozenset[str]
     readers: frozenset[str]
+    beyond: frozenset[str]
     outputs: tuple[str, ...]
     number: int
     siblings: int
@@ -247,10 +251,10 @@ class PolicySpec:
             by_rule.setdefault(block.rule, set()).update(mine)
         makers = {value: block for block in self.blocks for value in block.outputs}
         for output in self.outputs:
-            if block := makers.get(output.value):  # what only hands the block's value on to an output
+            if maker := makers.get(output.value):  # what only hands the block's value on to an output
                 mine = set(self.graph.through.get(output.name, ())) - counted
                 counted |= mine
-                by_rule[block.rule].update(mine)
+                by_rule[maker.rule].update(mine)
         unexplained = {i for n in self.unexplained for i in (n.index, *n.through)} - counted
         everything = set(range(len(self.graph.file_nodes)))
         inert = everything - counted - unexplained

@@ -62,6 +62,8 @@ def inspect_file(path: str | Path, checkpoint: str | Path | None = None, rules: 
 def _is_archive(path: Path) -> bool:
     """Whether it is a .pt by its first bytes: a zip archive, or a pickle as torch wrote before 1.6."""
     try:
+        if not path.is_file():  # opening a pipe would wait for someone to write
+            return False
         with path.open("rb") as file:
             return file.read(2).startswith((b"PK", b"\x80"))
     except (OSError, ValueError):

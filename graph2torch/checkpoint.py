@@ -122,8 +122,8 @@ def _torch_load(data: bytes, name: str) -> object:
             if not line.startswith(("Weights only load failed", "Please file an issue", "Check the documentation"))
         )
         raise CheckpointError(
-            f"{name} holds more than tensors, so reading it might run code that it brings along; such a file is not loaded. "
-            f"Save the state_dicts of the modules alone. (torch: {one_line(reason or str(error), 160)})"
+            f"{name} holds more than tensors, such as code that reading it would run, or is damaged; it was not loaded. "
+            f"Save the state_dicts of the modules alone, or copy it again. (torch: {one_line(reason or str(error), 160)})"
         ) from None
     except MemoryError:
         raise CheckpointError(f"{name} asks for more memory than there is; it is damaged or not a checkpoint of a policy.") from None
@@ -223,9 +223,11 @@ def _check_storage(named: object, sizes: Mapping[str, int], name: str) -> None:
     _, kind, key, _, count = named
     there = sizes.get(f"data/{key}".lower())
     needed = count * _BYTES.get(str(kind).rpartition(" ")[2].removesuffix("Storage"), 1)
-    if there is None or count < 0 or needed > there:
+    if there is None:
+        raise CheckpointError(f"{name} lacks the numbers of a tensor (its storage {quoted(key)}); it was not saved or copied whole.")
+    if count < 0 or needed > there:
         raise CheckpointError(
-            f"{name} is damaged or made to harm: its storage {quoted(key)} should have {needed:,} bytes and has {there or 0:,}; copy or download it again."
+            f"{name} is damaged or made to harm: its storage {quoted(key)} should have {needed:,} bytes and has {there:,}; copy or download it again."
         )
 
 

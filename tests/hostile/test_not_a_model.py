@@ -114,8 +114,8 @@ def test_checkpoint_given_as_model_and_the_reverse(tmp_path: Path, monkeypatch: 
 
 def test_paths_that_no_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    check_trouble(run("build", "a\0b.onnx"), "path")
-    check_trouble(run("build", "x" * 5000 + ".onnx"), "check the path")
+    check_trouble(run("inspect", "x" * 5000 + ".onnx"), "check the path")
+    check_trouble(run("build", "x" * 5000 + ".onnx"), "xx…xx", "choose another with -o")
     check_trouble(run("inspect", "\x1b[31mred\u202e\n.onnx"), "\\x1b[31mred\\u202e\\n.onnx", "does not exist")
     check_trouble(run("inspect", "\udcff.onnx"), "\\udcff.onnx", "does not exist")
     check_trouble(run("inspect", "/"), "is a folder")

@@ -104,20 +104,21 @@ def rebuild(
     """From a policy that was recognised to one that is built, exported and verified, all in memory."""
     from .export import export
     from .isomorphism import align
-    from .module import build_module
+    from .module import build_module, one_thread
     from .verify import verify
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
     bindings = bind(spec, checkpoint, weights)
     source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
-    module = build_module(source, bindings)
-    progress("exporting")
-    rebuilt = export(module, spec)
-    progress("verifying")
-    alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
-    same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
-    verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file)
+    with one_thread():
+        module = build_module(source, bindings)
+        progress("exporting")
+        rebuilt = export(module, spec)
+        progress("verifying")
+        alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
+        same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
+        verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     return Build(recognised, bindings, source, save(tensors), rebuilt, verification)
 

@@ -6,6 +6,8 @@ import hashlib
 import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +29,19 @@ def import_source(source: str) -> types.ModuleType:
     sys.modules[name] = module
     exec(compile(source, "model.py", "exec"), module.__dict__)
     return module
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch on one thread: a policy's step is too small to share, and on a busy machine sharing it takes far longer."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def build_module(source: str, bindings: Bindings) -> torch.nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,11 +42,7 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
             number=siblings[:i].count(block.rule),
             siblings=siblings.count(block.rule),
         )
-        named = rules[block.rule].describe(block, place)
-        if named.name:
-            named = replace(named, name=identifier(named.name, taken))
-            taken.add(named.name)
-        described.append(named)
+        described.append(rules[block.rule].describe(block, place))
     return _sequences(tuple(described), readers, set(graph.results), taken)
 
 
@@ -68,7 +64,10 @@ def _sources(graph: Graph, blocks: tuple[Block, ...]) -> dict[str, str]:
 
 
 def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], results: set[str], taken: set[str]) -> tuple[Block, ...]:
-    """Chains of modules that asked for the same sequence become one nn.Sequential; a lone module stays by itself."""
+    """Chains of modules that asked for the same sequence become one nn.Sequential; a lone module stays by itself.
+
+    A chain's blocks come one after the other, where its first one stood, and every name is given once.
+    """
     made = {block.outputs[0]: i for i, block in enumerate(blocks)}
     chains: dict[int, list[int]] = {}
     for i, block in enumerate(blocks):
@@ -82,19 +81,18 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
             chains[i].append(i)
         else:
             chains[i] = [i]
-    names: dict[int, str] = {}
-    for chain in chains.values():
-        if len(chain) > 1:
-            name = identifier(blocks[chain[0]].sequence, taken)
+    starts = {chain[0]: chain for chain in chains.values()}
+    chained = {i for chain in chains.values() for i in chain[1:]}
+    named: list[Block] = []
+    for i in (i for i in range(len(blocks)) if i not in chained):
+        chain = [blocks[j] for j in starts.get(i, [i])]
+        single = len(chain) == 1
+        name = chain[0].name if single else chain[0].sequence
+        if name:
+            name = identifier(name, taken)
             taken.add(name)
-            names.update(dict.fromkeys(chain, name))
-    numbers = _numbers(blocks, chains.values())
-    return tuple(
-        replace(block, sequence=names.get(i, ""), role=block.role.replace("{number}", str(numbers.get(i, 1))))
-        for i, block in enumerate(blocks)
-    )
-
-
-def _numbers(blocks: tuple[Block, ...], chains: Iterable[list[int]]) -> dict[int, int]:
-    """block → how many blocks of its rule its chain has up to it."""
-    return {i: [blocks[j].rule for j in chain[: k + 1]].count(blocks[i].rule) for chain in chains for k, i in enumerate(chain)}
+        for k, block in enumerate(chain):
+            number = sum(before.rule == block.rule for before in chain[: k + 1])
+            role = block.role.replace("{number}", str(number))
+            named.append(replace(block, role=role, name=name if single else block.name, sequence="" if single else name))
+    return tuple(named)

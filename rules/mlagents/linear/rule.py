@@ -55,13 +55,9 @@ def describe(block: Block, place: Place) -> Block:
         )
     if "flatten" in place.makers:
         role = f"dense layer of the encoder of {place.source or 'the observations'}"
-        if "leaky_relu" in place.readers:
-            prefixes = tuple(
-                f"network_body.{kind}processors.{place.observation}.dense.{{n}}" for kind in ("observation_encoder.", "", "visual_")
-            )
-            return replace(block, name=f"dense_{place.number + 1}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)
-        prefixes = tuple(f"network_body.{kind}processors.{place.observation}.dense" for kind in ("observation_encoder.", "", "visual_"))
-        return replace(block, name=f"dense{place.suffix}", role=role, prefixes=prefixes)
+        dense = "dense" if "relu" in place.readers else "dense.{n}"  # the resnet encoder has its ReLU elsewhere
+        prefixes = tuple(f"network_body.{kind}processors.{place.observation}.{dense}" for kind in ("observation_encoder.", "", "visual_"))
+        return replace(block, name=f"dense{place.suffix}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)
     bodies = ("_body_endoder.seq_layers", "linear_encoder.seq_layers", "_body_endoder.layers")  # the last with goal conditioning
     prefixes = tuple(f"network_body.{body}.{{n}}" for body in bodies)
     return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

@@ -1,9 +1,9 @@
-"""ReLU, after the dense layer of ML-Agents' resnet encoder."""
+"""ReLU, after the dense layer of ML-Agents' resnet encoder and throughout networks written by hand, torch's nn.ReLU."""
 
 from dataclasses import replace
 
 from graph2torch.match import Match
-from graph2torch.spec import Block, Expression, Place, block_of
+from graph2torch.spec import Block, Module, Place, block_of
 
 PATTERNS = "ReLU (x) => (y) { y = Relu (x) }"
 
@@ -12,8 +12,10 @@ NEAR_MISS = "clip (float[batch, n] x) => (float[batch, n] y) { y = Clip <min = 0
 
 
 def lift(match: Match) -> Block:
-    return block_of(match, Expression("torch.relu(x)"))
+    return block_of(match, Module("nn.ReLU"))
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, role=f"activation of the encoder of {place.source or 'the observations'}")
+    sequence, what = ("conv_layers", "convolution {number}") if "convolution" in place.makers else ("dense", "dense layer")
+    role = f"activation of {what} of the encoder of {place.source or 'the observations'}"
+    return replace(block, name=f"relu_{place.number + 1}", sequence=sequence + place.suffix, role=role)

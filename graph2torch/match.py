@@ -7,10 +7,10 @@
     }
 
 The function's inputs are captured, its outputs may be used anywhere, and every other value in it must stay inside
-the match. Operands of commutative operators match in any order; the same name twice means the same tensor;
-`Constant <value = float {3.0}> ()` matches a constant of that value wherever the exporter put it; an attribute that
-the pattern doesn't name must have its default, and `axis: int = @axis` captures one. Larger patterns go first, and
-each node is claimed once.
+the match, unless the rule shares it: then several matches may hold it. Operands of commutative operators match in any
+order; the same name twice means the same tensor; `Constant <value = float {3.0}> ()` matches a constant of that value
+wherever the exporter put it; an attribute that the pattern doesn't name must have its default, and `axis: int = @axis`
+captures one. Larger patterns go first, and each node is claimed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import onnx.parser
 from onnx import numpy_helper
 
 from .errors import RuleError
-from .graph import Array, Attribute, Graph, Node, read_attribute
+from .graph import RANDOM, Array, Attribute, Graph, Node, read_attribute
 from .text import one_line, quoted
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
@@ -50,6 +50,7 @@ class Pattern:
 
     constant_inputs: captured inputs that must be constants (weights)
     variadic:        captured input that stands for all remaining operands of its node, if any
+    shared:          inner values that other matches may hold as well (torch exports equal operators once)
     constants:       values inside the pattern that match by value
     steps:           the nodes in the order in which they are searched, each connected to those before
     """
@@ -61,6 +62,7 @@ class Pattern:
     constants: Mapping[str, Array]
     constant_inputs: frozenset[str] = frozenset()
     variadic: str = ""
+    shared: frozenset[str] = frozenset()
     steps: tuple[int, ...] = ()
 
     @property
@@ -89,6 +91,16 @@ class Match:
     values: Mapping[str, str]
     rest: tuple[str, ...] = ()
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    @property
+    def makes(self) -> frozenset[str]:
+        """Every value that its operators make, inner ones included."""
+        return frozenset(v for node in self.nodes for v in node.outputs)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Every value that its operators read and don't make."""
+        return frozenset(v for node in self.nodes for v in node.inputs) - self.makes
 
     def constant(self, name: str) -> Array:
         """The value of the captured constant `name`."""
@@ -133,7 +145,7 @@ class Claim:
 
 
 # ---------------------------------------------------------------------------------------------- patterns
-def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), variadic: str = "") -> Pattern:
+def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), variadic: str = "", shared: Iterable[str] = ()) -> Pattern:
     """Reads a pattern from ONNX's textual syntax. Raises RuleError, naming `where`, for what isn't a usable pattern."""
     try:
         function = onnx.parser.parse_function(_HEADER + text.strip())
@@ -163,7 +175,14 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
         else:
             nodes.append(PatternNode(proto.op_type, tuple(proto.input), tuple(proto.output), attributes, captures))
     pattern = Pattern(
-        function.name, tuple(function.input), tuple(function.output), tuple(nodes), constants, frozenset(constant_inputs), variadic
+        name=function.name,
+        inputs=tuple(function.input),
+        outputs=tuple(function.output),
+        nodes=tuple(nodes),
+        constants=constants,
+        constant_inputs=frozenset(constant_inputs),
+        variadic=variadic,
+        shared=frozenset(shared) & {o for n in nodes if n.op not in RANDOM for o in n.outputs} - set(function.output),
     )
     _check_pattern(pattern, where)
     return Pattern(**{**pattern.__dict__, "steps": _search_order(pattern, where)})
@@ -199,29 +218,39 @@ def _search_order(pattern: Pattern, where: str) -> tuple[int, ...]:
 
 
 # ---------------------------------------------------------------------------------------------- matching
-def match_rules(graph: Graph, rules: Sequence[Matchable]) -> tuple[tuple[Claim, ...], tuple[NearMiss, ...]]:
+def match_rules(graph: Graph, rules: Sequence[Matchable], sharing: bool = True) -> tuple[tuple[Claim, ...], tuple[NearMiss, ...]]:
     """Every place of every rule in the canonical `graph`, larger patterns first, each node claimed once.
 
+    With `sharing`, the nodes of a pattern's shared values may be claimed by several matches, unless something else needs them.
     Returns the claims in the graph's order, and for each unclaimed node the rule that came nearest there.
     """
-    engine = Engine(graph)
+    engine = Engine(graph, sharing)
     patterns = [(rule, pattern) for rule in rules for pattern in rule.patterns]
     patterns.sort(key=lambda pair: -len(pair[1].nodes))
     claims: list[Claim] = []
     for rule, pattern in patterns:
         for root in engine.roots(pattern):
             if root.index not in engine.claimed and (found := engine.find(rule, pattern, root)) is not None:
-                engine.claimed |= {n.index for n in found.nodes}
+                engine.claim(found)
                 claims.append(Claim(rule.name, found))
+    if sharing and engine.shared and _lacking(claims):
+        return match_rules(graph, rules, sharing=False)
     misses = [miss for node in graph.nodes if node.index not in engine.claimed and (miss := engine.nearest.get(node.index)) is not None]
     return tuple(_in_order(graph, claims)), tuple({id(miss): miss for miss in misses}.values())
+
+
+def _lacking(claims: Sequence[Claim]) -> bool:
+    """Whether a claim reads what stands inside another one, and that no claim gives."""
+    given = {claim.match.values[name] for claim in claims for name in claim.match.pattern.outputs}
+    inner = {value for claim in claims for value in claim.match.makes} - given
+    return any(inner & claim.match.reads for claim in claims)
 
 
 def _in_order(graph: Graph, claims: Sequence[Claim]) -> Iterator[Claim]:
     """Each claim after those that make what it reads, otherwise by the graph's order of their last operators."""
     place = {node.index: i for i, node in enumerate(graph.nodes)}
-    maker = {value: i for i, claim in enumerate(claims) for node in claim.match.nodes for value in node.outputs}
-    before = [{maker[v] for n in claim.match.nodes for v in n.inputs if v in maker} - {i} for i, claim in enumerate(claims)]
+    maker = {value: i for i, claim in enumerate(claims) for value in claim.match.makes}
+    before = [{maker[v] for v in claim.match.reads if v in maker} for claim in claims]
     after: dict[int, list[int]] = {}
     for i, makers in enumerate(before):
         for j in makers:
@@ -241,8 +270,9 @@ def _in_order(graph: Graph, claims: Sequence[Claim]) -> Iterator[Claim]:
 class Engine:
     """Backtracking search over one graph; keeps which nodes are claimed and how near each rule came."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, sharing: bool = True) -> None:
+        self.graph, self.sharing = graph, sharing
+        self.shared: set[int] = set()  # those of the claimed nodes that other matches may hold as well
         self.users = graph.users()
         self.producer = {o: n for n in graph.nodes for o in n.outputs if o}
         self.by_op: dict[str, list[Node]] = {}
@@ -269,11 +299,23 @@ class Engine:
                 self.nearest[index] = NearMiss(rule.name, search.depth, len(pattern.nodes), search.refusal)
         return None
 
+    def claim(self, match: Match) -> None:
+        """Takes the match's nodes out of the search, except for matches that may share them."""
+        for wanted, node in zip(match.pattern.nodes, match.nodes, strict=True):
+            if self.may_share(match.pattern, wanted) and node.index not in self.claimed:
+                self.shared.add(node.index)
+            self.claimed.add(node.index)
+
+    def may_share(self, pattern: Pattern, wanted: PatternNode) -> bool:
+        return self.sharing and pattern.shared.issuperset(wanted.outputs)
+
     def leaks(self, match: Match) -> Refusal | None:
         inside = {n.index for n in match.nodes}
         for name in match.pattern.internal:
             value = match.values.get(name, "")
-            outside = [u for u in self.users.get(value, ()) if u.index not in inside]
+            outside = (
+                [] if self.sharing and name in match.pattern.shared else [u for u in self.users.get(value, ()) if u.index not in inside]
+            )
             if outside:
                 return Refusal(f"its inner value {quoted(value)} is also used by {outside[0]}", self.producer.get(value))
             if value in self.results:
@@ -364,7 +406,8 @@ class _Search:
         """Every way in which `node` can be `wanted`, given what is bound already."""
         if node.op != wanted.op:
             return self.fail(chosen, f"{wanted.op} is wanted here", node)
-        if node.index in self.engine.claimed:
+        engine = self.engine
+        if node.index in engine.claimed and not (node.index in engine.shared and engine.may_share(self.pattern, wanted)):
             return self.fail(chosen, "it belongs to another block already", node)
         captured = self.unify_attributes(wanted, node, attributes, chosen)
         if captured is None:

@@ -5,6 +5,7 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     PATTERNS         one or more ONNX functions, as text (alternatives)
     CONSTANTS        names of the captured inputs that must be constants
     VARIADIC         the captured input that stands for all remaining operands, if any
+    SHARED           inner values that several matches may hold, each computing them for itself
     check(match)     None, or a Refusal
     lift(match)      the Block
     describe(block, place)  optional: the block with its name, role, label and prefixes in the checkpoint
@@ -65,7 +66,8 @@ class Rule(Matchable):
     def lift(self, match: Match) -> Block:
         block = cast("Callable[[Match], Block]", self.module.lift)(match)
         layer = self.folder / "layer.py"
-        return replace(block, rule=self.name, family=self.family, layer=layer if layer.is_file() else None)
+        own = layer.is_file() and not (isinstance(block.code, Module) and block.code.class_name.startswith("nn."))
+        return replace(block, rule=self.name, family=self.family, layer=layer if own else None)
 
     def describe(self, block: Block, place: Place) -> Block:
         """The block named by where it stands; by default after its rule."""
@@ -146,12 +148,12 @@ def _load_rule(folder: Path, family: str) -> Rule:
     if not texts or not hasattr(module, "lift"):
         raise RuleError(f"{where} needs PATTERNS (ONNX functions, as text) and lift(match).")
     constant_inputs = frozenset(getattr(module, "CONSTANTS", ()))
-    variadic = getattr(module, "VARIADIC", "")
+    variadic, shared = getattr(module, "VARIADIC", ""), getattr(module, "SHARED", ())
     patterns = []
     for text in (texts,) if isinstance(texts, str) else tuple(texts):
         head = re.search(r"\(([^)]*)\)\s*=>", text)
         inputs = {name.strip() for name in head.group(1).split(",")} if head else set()
-        patterns.append(parse_pattern(text, where, constant_inputs & inputs, variadic if variadic in inputs else ""))
+        patterns.append(parse_pattern(text, where, constant_inputs & inputs, variadic if variadic in inputs else "", shared))
     doc = (module.__doc__ or "").strip()
     if not doc:
         raise RuleError(f"{where} needs a docstring that says where the idiom comes from.")

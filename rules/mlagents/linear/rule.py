@@ -58,6 +58,10 @@ def describe(block: Block, place: Place) -> Block:
         dense = "dense" if "relu" in place.readers else "dense.{n}"  # the resnet encoder has its ReLU elsewhere
         prefixes = tuple(f"network_body.{kind}processors.{place.observation}.{dense}" for kind in ("observation_encoder.", "", "visual_"))
         return replace(block, name=f"dense{place.suffix}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)
+    if "entity_embedding" in place.beyond:
+        prefixes = tuple(f"network_body.{middle}x_self_encoder.seq_layers.{{n}}" for middle in ("observation_encoder.", ""))
+        role = "the agent's own encoding, for the entities"
+        return replace(block, name="x_self_encoder", sequence="x_self_encoder", role=role, prefixes=prefixes)
     bodies = ("_body_endoder.seq_layers", "linear_encoder.seq_layers", "_body_endoder.layers")  # the last with goal conditioning
     prefixes = tuple(f"network_body.{body}.{{n}}" for body in bodies)
     return replace(block, name=f"layer_{place.number + 1}", sequence="body", role="hidden layer {number}", prefixes=prefixes)

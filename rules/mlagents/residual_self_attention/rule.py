@@ -119,7 +119,7 @@ def check(match: Match) -> Refusal | None:
         return Refusal(f"the heads have the shape {split}, not [-1, entities, heads, size]", match.nodes[13])
     _, entities, heads, part = split
     size = heads * part
-    wanted = {name: split for name in SHAPES[:3]}
+    wanted = dict.fromkeys(SHAPES[:3], split)
     wanted |= {"join": [-1, entities, size], "mask": [-1, 1, 1, entities], "column": [-1, entities, 1]}
     for name, shape in wanted.items():
         if match.constant(name).tolist() != shape:

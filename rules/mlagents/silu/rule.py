@@ -25,4 +25,12 @@ def describe(block: Block, place: Place) -> Block:
     if "residual_block" in place.makers:
         role = f"activation of the encoder of {place.source or 'the observations'}"
         return replace(block, name=f"silu_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role)
+    if "entity_embedding" in place.readers:
+        role = "activation of the agent's own encoding, for the entities"
+        return replace(block, name=f"silu_{place.number + 1}", sequence="x_self_encoder", role=role)
+    if "entity_embedding" in place.makers:
+        name = f"entity_embedding{place.suffix}"
+        return replace(
+            block, name=f"silu_{place.number + 1}", sequence=name, role=f"activation of the entities of {place.source or 'a buffer'}"
+        )
     return replace(block, name=f"silu_{place.number + 1}", sequence="body", role="activation of hidden layer {number}")

@@ -63,6 +63,7 @@ class _Canonicaliser:
         self.graph = graph
         self.constants: dict[str, Array] = dict(graph.constants)
         self.aliases: dict[str, str] = {}
+        self.ends: dict[str, str] = {}  # alias → what it stands for in the end, however long the chain
         self.through: dict[str, tuple[int, ...]] = {}  # value or alias → file's nodes looked through
         self.inputs = {value.name: value for value in graph.inputs}
         self.kept: dict[object, Node] = {}
@@ -87,13 +88,16 @@ class _Canonicaliser:
         )
 
     def resolve(self, name: str) -> str:
-        while name in self.aliases:
-            name = self.aliases[name]
-        return name
+        return self.ends.get(name, name)
+
+    def alias(self, name: str, other: str) -> None:
+        self.aliases[name] = other
+        self.ends[name] = self.resolve(other)
 
     def visit(self, node: Node) -> Node | None:
         """The node in the canonical dialect, or None if it only renames a value."""
-        through = tuple(dict.fromkeys(i for v in node.inputs for i in self.through.get(v, ())))
+        behind = [self.through[v] for v in dict.fromkeys(node.inputs) if v in self.through]
+        through = behind[0] if len(behind) == 1 else tuple(dict.fromkeys(i for indices in behind for i in indices))
         inputs = tuple(self.resolve(v) for v in node.inputs)
         if node.op == "Constant" and (value := _constant(node)) is not None:
             self.constants[node.outputs[0]] = value
@@ -112,7 +116,7 @@ class _Canonicaliser:
         if twin is not node:
             for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
                 if mine:
-                    self.aliases[mine] = theirs
+                    self.alias(mine, theirs)
                     self.through[mine] = (node.index, *through)
             return None
         return node
@@ -130,7 +134,7 @@ class _Canonicaliser:
         return constant.dtype.str, constant.shape, constant.tobytes()
 
     def rename(self, node: Node, through: tuple[int, ...]) -> None:
-        self.aliases[node.outputs[0]] = node.inputs[0]
+        self.alias(node.outputs[0], node.inputs[0])
         self.through[node.outputs[0]] = (node.index, *through)
 
     def constant(self, node: Node, label: str, value: Array) -> str:

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.defs
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
@@ -33,7 +34,7 @@ Array: TypeAlias = npt.NDArray[np.generic]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array"
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit; external data counts too
-MAX_NODES = 20_000  # policies have a few hundred; a node takes 4 bytes in a file and a kilobyte in memory
+MAX_NODES = 5_000  # policies have up to 200; in a file a node takes 2 bytes, in memory a kilobyte
 MAX_NUMBERS = 2**28  # of an input or output at the largest batch that is tried: 2 GB while they are made up
 MAX_RANK = 16
 TRIED_BATCH = 16  # what free sizes become at most when the graph is run
@@ -354,7 +355,7 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
             raise ModelError(f"{name}: the input {quoted(info.name)} is declared twice or has no name; the graph is not valid.")
         known.add(info.name)
         check_size(info, f"{name}: the input {quoted(info.name)}")
-    nodes = tuple(read_node(i, node, name) for i, node in enumerate(graph.node))
+    nodes = tuple(read_node(i, node, name, opset) for i, node in enumerate(graph.node))
     produced = set(known)
     for node in nodes:
         for output in node.outputs:
@@ -469,20 +470,68 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
     return array
 
 
-def read_node(index: int, node: onnx.NodeProto, name: str) -> Node:
+def read_node(index: int, node: onnx.NodeProto, name: str, opset: int) -> Node:
     shown = f"{name}: node {quoted(node.name or f'number {index}')} ({printable(node.op_type, 40)})"
     if node.domain not in STANDARD:
         raise UnsupportedGraph(f"{shown} is of the domain {quoted(node.domain)}; graph2torch knows the standard operators only.")
     if not any(node.output):
         raise ModelError(f"{shown} produces nothing; the graph is not valid.")
-    attributes = {}
+    attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
         if attribute.ref_attr_name or attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             raise UnsupportedGraph(
                 f"{shown} holds a subgraph or a function's attribute; graph2torch reads flat graphs, so export it without control flow."
             )
+        if attribute.name in attributes:
+            raise ModelError(f"{shown} has the attribute {quoted(attribute.name)} twice; the graph is not valid.")
         attributes[attribute.name] = read_attribute(attribute, f"{shown}, attribute {quoted(attribute.name)}")
+    check_node(node, opset, shown)
     return Node(index, node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, tuple(node.input))
+
+
+def check_node(node: onnx.NodeProto, opset: int, shown: str) -> None:
+    """The operands, outputs and attributes that the operator has by its definition. Rules rely on it: an axis is an int."""
+    operator = _operator(node.op_type, opset)
+    if operator is None:  # no such operator: no rule explains it
+        return
+    for what, names, (least, most, needed) in (("operands", node.input, operator.inputs), ("outputs", node.output, operator.outputs)):
+        if not least <= len(names) <= most or any(not names[i] for i in needed if i < len(names)):
+            raise ModelError(f"{shown} has {sum(map(bool, names)):,} {what}, which its operator doesn't allow; the graph is not valid.")
+    for attribute in node.attribute:
+        if operator.attributes.get(attribute.name) != attribute.type:
+            raise ModelError(
+                f"{shown} has an attribute {quoted(attribute.name)} that its operator doesn't have in opset {opset}, or not of this type; "
+                f"the graph is not valid."
+            )
+    missing = [a for a in operator.required if a not in {a.name for a in node.attribute}]
+    if missing:
+        raise ModelError(f"{shown} lacks the attribute {quoted(missing[0])}; the graph is not valid.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """An operator's definition: how few and how many operands, and which of them must be there; outputs likewise; attributes → types."""
+
+    inputs: tuple[int, int, tuple[int, ...]]
+    outputs: tuple[int, int, tuple[int, ...]]
+    attributes: Mapping[str, int]
+    required: tuple[str, ...]
+
+
+@cache
+def _operator(op: str, opset: int) -> _Operator | None:
+    try:
+        schema = onnx.defs.get_schema(op, opset)
+    except onnx.defs.SchemaError:
+        return None
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    needed = [tuple(i for i, p in enumerate(parameters) if p.option == single) for parameters in (schema.inputs, schema.outputs)]
+    return _Operator(
+        (schema.min_input, schema.max_input, needed[0]),
+        (schema.min_output, schema.max_output, needed[1]),
+        {name: cast(Any, a.type).value for name, a in schema.attributes.items()},
+        tuple(name for name, a in schema.attributes.items() if a.required),
+    )
 
 
 def read_attribute(attribute: onnx.AttributeProto, what: str) -> Attribute:

@@ -607,7 +607,13 @@ def _range(array: Array, median: bool = False, average: bool = False) -> Found:
     finite = array[np.isfinite(array)].astype(np.float64)
     found: Found = {"min": _number(finite.min()) if finite.size else None}
     if median:
-        found["median"] = _number(np.median(finite)) if finite.size else None
+        found["median"] = _number(_median(finite)) if finite.size else None
     if average:
         found["mean"] = _number(finite.mean()) if finite.size else None
     return {**found, "max": _number(finite.max()) if finite.size else None}
+
+
+def _median(numbers: npt.NDArray[np.float64]) -> float:
+    """As np.median, which imports numpy.ma for it: a tenth of the whole inspection."""
+    ordered = np.sort(numbers)
+    return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2

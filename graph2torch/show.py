@@ -179,11 +179,11 @@ def _show_verdict(page: Page, spec: PolicySpec, bindings: Bindings) -> None:
         )
         return page.heading("Pair", text, "green")
     else:
-        page.heading("Pair", "drift: graph and checkpoint do not hold the same weights", "bold red")
+        page.heading("Pair", "drift: graph and checkpoint do not hold the same numbers", "bold red")
     for b in bindings.disagreements:
         page.line(f"{printable(b.path)}: {b.disagreement}")
     for text in bindings.metadata:
-        page.line(text)
+        page.line(f"{text}; the graph's is kept")
     if bindings.disagreements:
         page.line(_drift(max(b.disagreement.max_abs for b in bindings.disagreements if b.disagreement)))
         used = {b.source for b in bindings.disagreements}
@@ -407,7 +407,7 @@ def _show_pair(page: Page, pair: Found) -> None:
         "same": f"graph and checkpoint agree on {_n(pair['compared'], 'tensor')}"
         + (" (the std within rounding)" if pair["normalizers"] else "")
         + (f" and on {_n(pair['fixed_outputs'], 'fixed output')}" if pair["fixed_outputs"] else ""),
-        "drift": "graph and checkpoint do not hold the same weights",
+        "drift": "graph and checkpoint do not hold the same numbers",
         "other network": printable(pair["reason"], 600),
         "nothing compared": "no tensor of the graph is known to be in the checkpoint, so nothing is said about the pair",
     }[verdict]

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -154,6 +154,17 @@ def test_without_a_checkpoint_the_weights_are_the_graphs(folder: Path, printed: 
     assert f"the graph's '{MU}'" in out
 
 
+def test_a_std_of_another_rounding_is_not_called_bit_equal(folder: Path, printed: Printed) -> None:
+    model = tiny_policy()
+    checkpoint = tiny_checkpoint(model)
+    for key, tensor in checkpoint["Policy"].items():
+        if key.endswith("running_variance"):
+            tensor *= 1 + 2.0**-22
+    out = words(printed(show_build, build_policy(*save_pair(folder, model, checkpoint, "Rounded")), Path("out")))
+    assert "Pair same: 8 tensors bit-equal in graph and checkpoint, 1 std within rounding" in out
+    assert re.search(r"is within [12] ulp", out)
+
+
 def test_warnings_and_odd_values_of_a_build_are_visible(folder: Path, printed: Printed) -> None:
     model = tiny_policy()
     model.graph.output.append(onnx.helper.make_tensor_value_info("nowhere", onnx.TensorProto.FLOAT, [1]))
@@ -244,6 +255,7 @@ text = st.text(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(*[st.lists(text, max_size=4).map(" ".join)] * 3), min_size=1, max_size=4), st.integers(0, 8))
+@example([("a" * 90, "b", "c" * 20), ("d", "", "e f")], 2)
 def test_tables_lose_nothing(capsys: pytest.CaptureFixture[str], rows: list[tuple[str, str, str]], indent: int) -> None:
     capsys.readouterr()
     Page().table(rows, indent)

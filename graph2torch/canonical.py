@@ -51,6 +51,9 @@ _EXPLICIT: dict[str, tuple[str, Callable[[int], int]]] = {
     "LogSoftmax": ("axis", lambda opset: 1 if opset < 13 else -1),
     "Hardmax": ("axis", lambda opset: 1 if opset < 13 else -1),
 }
+# Left out, they are this number on every axis; schemas don't know it, since the number of axes is the operand's.
+_EVERY_AXIS = {"strides": 1, "dilations": 1, "pads": 0}
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
 def canonicalise(graph: Graph) -> Graph:
@@ -191,6 +194,9 @@ class _Canonicaliser:
         defaults = _defaults(node.op, self.graph.opset)
         explicit = _EXPLICIT.get(node.op, ("", None))[0]
         kept = {k: v for k, v in sorted(node.attributes.items()) if k == explicit or k not in defaults or not _same(defaults[k], v)}
+        if node.op in _WINDOWED and "auto_pad" not in kept:
+            usual = {k for k, v in kept.items() if k in _EVERY_AXIS and isinstance(v, tuple) and set(v) == {_EVERY_AXIS[k]}}
+            kept = {k: v for k, v in kept.items() if k not in usual}
         return replace(node, attributes=kept)
 
     def keeps_everything(self, node: Node) -> bool:

@@ -162,12 +162,11 @@ class _Writer:
     def method(self, method: Method) -> str:
         body, names = self.statements(list(method.values.values()), keep_labels=False, result=method)
         expression = substitute(method.result, {name: names[value] for name, value in method.values.items()})
-        head = wrap(
-            f"def {method.name}",
-            self.signature().split(", "),
-            4,
-            tail=f" -> {method.returns}:{'  # ' if method.comment else ''}{method.comment}",
-        )
+        head = wrap(f"def {method.name}", self.signature().split(", "), 4, tail=f" -> {method.returns}:")
+        if method.comment and len(head[-1]) + len(method.comment) + 4 <= WIDTH:
+            head[-1] += f"  # {method.comment}"
+        elif method.comment:
+            head.append(f"        # {method.comment}")
         return "\n".join([*head, *body, *statement("return ", expression)])
 
     def statements(self, wanted: Sequence[str], keep_labels: bool, result: Method | None = None) -> tuple[list[str], dict[str, ast.expr]]:

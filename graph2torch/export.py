@@ -78,7 +78,10 @@ def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torch
     Raises UnsupportedGraph if torch's exporter refuses.
     """
     module = _traceable(module)
-    proto = exporter(module, example_inputs(spec), spec)
+    try:
+        proto = exporter(module, example_inputs(spec), spec)
+    except UnsupportedGraph:  # some policies take one agent at a time only
+        proto = exporter(module, example_inputs(spec, batch=1), spec)
     _only_arguments(proto)
     _rename_clashes(proto, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)])
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))

@@ -76,6 +76,28 @@ PAIRS = {
         ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) m = Mul (x, s) y = Add (m, x) }", 9),
         ("g (float[b, 6] x) => (float[b, 6] y) { s = Sigmoid (x) m = Mul (s, x) y = Add (x, m) }", 9),
     ),
+    "a convolution's strides, pads and dilations": (
+        (
+            """g (float[b, 6] x) => (float[b, 1, 5] y) <float[1, 1, 2] w = {0.3, -0.7}> { u = Unsqueeze <axes = [1]> (x)
+                y = Conv <kernel_shape = [2], strides = [1], pads = [0, 0], dilations = [1]> (u, w) }""",
+            9,
+        ),
+        (
+            "g (float[b, 6] x) => (float[b, 1, 5] y) <float[1, 1, 2] w = {0.3, -0.7}> { u = Unsqueeze <axes = [1]> (x) y = Conv <kernel_shape = [2]> (u, w) }",
+            9,
+        ),
+    ),
+    "a pool's dilations, new in opset 10": (
+        (
+            """g (float[b, 6] x) => (float[b, 1, 3] y) { u = Unsqueeze <axes = [1]> (x)
+                y = MaxPool <kernel_shape = [2], strides = [2], pads = [0, 0], dilations = [1]> (u) }""",
+            11,
+        ),
+        (
+            "g (float[b, 6] x) => (float[b, 1, 3] y) { u = Unsqueeze <axes = [1]> (x) y = MaxPool <kernel_shape = [2], strides = [2]> (u) }",
+            9,
+        ),
+    ),
     "attributes at their default": (
         ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu <alpha = 0.01> (x) }", 9),
         ("g (float[b, 6] x) => (float[b, 6] y) { y = LeakyRelu (x) }", 9),

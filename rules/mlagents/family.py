@@ -6,6 +6,7 @@ The output names, their order and the checkpoint's keys are those of ML-Agents 0
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import name_blocks
@@ -23,7 +24,7 @@ OUTPUTS = {
     "discrete_actions": ("discrete actions, sampled", None),
     "discrete_action_output_shape": ("options of each discrete branch", "discrete_act_size_vector"),
     "deterministic_discrete_actions": ("discrete actions, deterministic", None),
-    "recurrent_out": ("recurrent memory for the next step", None),
+    "recurrent_out": ("memory for the next step", None),
     "action": ("actions of the former format, drawn a second time", None),
     "is_continuous_control": ("1 if the actions are continuous", "is_continuous_int_deprecated"),
     "action_output_shape": ("number of actions, former format", "act_size_vector_deprecated"),
@@ -51,7 +52,7 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
         outputs=outputs,
         blocks=blocks,
         noise=_noise(blocks, outputs),
-        methods=_methods(blocks),
+        methods=_with_memory(_methods(blocks), outputs),
     )
 
 
@@ -72,12 +73,12 @@ def _inputs(graph: Graph) -> tuple[Input, ...]:
     for value in graph.inputs:
         field = identifier(value.name, fields, "input")
         fields.add(field)
-        inputs.append(Input(value.name, field, value.size, value.shape, value.dtype.name, _input_meaning(value), value.name in used))
+        inputs.append(Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value), value.name in used))
     return tuple(inputs)
 
 
 def _input_meaning(value: ValueInfo) -> str:
-    kind = {2: "a vector", 3: "a list of entities", 4: "an image"}.get(len(value.shape), "a tensor")
+    kind = {2: "a vector", 3: "a list of entities", 4: "an image (channels, height, width)"}.get(len(value.shape), "a tensor")
     if number := re.fullmatch(r"obs_(\d+)", value.name):
         return f"observation {number.group(1)}: {kind}, as the environment gives it"
     if value.name == "vector_observation":
@@ -87,8 +88,20 @@ def _input_meaning(value: ValueInfo) -> str:
     if value.name == "action_masks":
         return "1 allows an option, 0 forbids it"
     if value.name == "recurrent_in":
-        return "recurrent memory of the step before"
+        return f"memory of the step before{_halves(value)}; zeros at first"
     return kind
+
+
+def _halves(value: ValueInfo) -> str:
+    size = value.shape[-1] if value.shape else 0
+    return f", {size // 2} of hidden and {size // 2} of cell state" if isinstance(size, int) and size > 1 else ""
+
+
+def _size(value: ValueInfo) -> str:
+    """`[batch, 3]`, whatever the exporter calls the batch."""
+    if len(value.shape) > 1 and not isinstance(value.shape[0], int):
+        value = replace(value, shape=("batch", *value.shape[1:]))
+    return value.size
 
 
 def _outputs(graph: Graph) -> tuple[Output, ...]:
@@ -99,9 +112,11 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
         fields.add(field)
         meaning, key = OUTPUTS.get(declared.name, ("", None))
         constant = graph.constants.get(value)
+        if declared.name == "recurrent_out":
+            meaning += _halves(declared)
         outputs.append(
             Output(
-                declared.name, field, declared.size, declared.dtype.name, meaning, value, constant, key if constant is not None else None
+                declared.name, field, _size(declared), declared.dtype.name, meaning, value, constant, key if constant is not None else None
             )
         )
     return tuple(outputs)
@@ -136,4 +151,24 @@ def _methods(blocks: tuple[Block, ...]) -> tuple[Method, ...]:
             {"mu": mu, "sigma": sigma},
             "of the actions before clip and / 3",
         ),
+    )
+
+
+def _with_memory(methods: tuple[Method, ...], outputs: tuple[Output, ...]) -> tuple[Method, ...]:
+    """`act` of a policy with memory gives it last: `action, memory = policy.act(obs_0, memory)`."""
+    memory = next((o.value for o in outputs if o.name == "recurrent_out" and o.constant is None), None)
+    if memory is None:
+        return methods
+    returns = {"Tensor": "tuple[Tensor, Tensor]", "tuple[Tensor, Tensor]": "tuple[Tensor, Tensor, Tensor]"}
+    return tuple(
+        replace(
+            method,
+            returns=returns[method.returns],
+            result=f"{method.result}, memory",
+            values={**method.values, "memory": memory},
+            comment=f"{method.comment.replace(' alone', '')}, and the memory for the next step",
+        )
+        if method.name == "act"
+        else method
+        for method in methods
     )

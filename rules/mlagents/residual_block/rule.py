@@ -10,10 +10,10 @@ from graph2torch.spec import Block, Module, Parameter, Place, block_of
 PATTERNS = """ResNetBlock (x, weight_1, bias_1, weight_2, bias_2) => (y) {
     s1 = Sigmoid (x)
     a1 = Mul (x, s1)
-    c1 = Conv <kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1]> (a1, weight_1, bias_1)
+    c1 = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a1, weight_1, bias_1)
     s2 = Sigmoid (c1)
     a2 = Mul (c1, s2)
-    c2 = Conv <kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1]> (a2, weight_2, bias_2)
+    c2 = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a2, weight_2, bias_2)
     y = Add (x, c2)
 }"""
 CONSTANTS = ("weight_1", "bias_1", "weight_2", "bias_2")

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from .inspect import NARROW, VARIANCE_LIMIT, Found, source_of, unmatched
+from .inspect import VARIANCE_LIMIT, Found, source_of, unmatched
 from .text import printable, quoted
 
 if TYPE_CHECKING:
@@ -598,4 +598,4 @@ def _g(value: float | str | None) -> str:
     return "–" if value is None else value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-__all__ = ["NARROW", "show_build", "show_explanation", "show_inspection", "show_rules"]
+__all__ = ["LEVELS", "Page", "show_build", "show_explanation", "show_inspection", "show_rules"]

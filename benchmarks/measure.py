@@ -1,0 +1,67 @@
+"""What the benchmarks share: interleaved repeats, the median with its range, a table, and a JSON file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def interleaved(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every case, `repeats` times round: what slows the machine down for a while hits all cases alike."""
+    for run in cases.values():
+        run()  # fills the file cache
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, run in cases.items():
+            seconds[name].append(run())
+    return seconds
+
+
+def summary(seconds: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds), "repeats": len(seconds)}
+
+
+def ratio(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Of the medians, and of each round for itself: its smallest and largest."""
+    rounds = [a / b for a, b in zip(mine, theirs, strict=True)]
+    return {"medians": statistics.median(mine) / statistics.median(theirs), "min": min(rounds), "max": max(rounds)}
+
+
+def show(figures: Mapping[str, float], unit: float = 1.0, digits: int = 2) -> str:
+    """`0.31 (0.30 – 0.35)`"""
+    middle = figures.get("median", figures.get("medians", 0.0))
+    return f"{middle * unit:.{digits}f} ({figures['min'] * unit:.{digits}f} – {figures['max'] * unit:.{digits}f})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded with spaces; the first one to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in (head, *rows)
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Python, the machine's kind, and those of `packages` that are installed."""
+    wanted = {re.sub(r"[-_.]+", "-", package).lower() for package in packages}
+    installed = {re.sub(r"[-_.]+", "-", d.metadata["Name"]).lower(): d.version for d in distributions()}
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        **{name: number for name, number in sorted(installed.items()) if name in wanted},
+    }
+
+
+def write_json(path: Path | None, document: Any) -> None:
+    if path is not None:
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

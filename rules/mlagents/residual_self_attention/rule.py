@@ -2,7 +2,8 @@
 
 ML-Agents' `ResidualSelfAttention`: a layer norm without parameters, four heads whose scores are divided by the root of the
 embedding's size (not the head's) and set to -1e6 where an entity is padding, a residual, a second norm, and the masked mean. Its
-keys are lowered and raised by one, which keeps old inference engines from joining two transposes; it rounds, so it is kept.
+keys are lowered and raised by one, which keeps old inference engines from joining two transposes; it rounds, so it is kept. It is done
+in place, on a transposed view: torch's dynamo exporter turns the keys to and fro for it, which changes nothing.
 """
 
 from dataclasses import replace
@@ -12,7 +13,7 @@ import numpy as np
 from graph2torch.match import Match, Refusal
 from graph2torch.spec import Block, Module, Parameter, Place, block_of
 
-PATTERNS = """ResidualSelfAttention (x, padding, fc_q_weight, fc_q_bias, fc_k_weight, fc_k_bias, fc_v_weight, fc_v_bias, fc_out_weight,
+_PATTERN = """ResidualSelfAttention (x, padding, fc_q_weight, fc_q_bias, fc_k_weight, fc_k_bias, fc_v_weight, fc_v_bias, fc_out_weight,
         fc_out_bias, split_q, split_k, split_v, join, mask, column, root) => (y) {
     one = Constant <value = float {1.0}> ()
     two = Constant <value = float {2.0}> ()
@@ -72,9 +73,22 @@ PATTERNS = """ResidualSelfAttention (x, padding, fc_q_weight, fc_q_bias, fc_k_we
     count = Add (number, tiny)
     y = Div (total, count)
 }"""
+_IN_PLACE = """k_back = Transpose <perm = [0, 2, 1, 3]> (k_lowered)
+    k_same = Reshape (k_back, split_k_2)
+    k_there = Transpose <perm = [0, 2, 1, 3]> (k_same)
+    k_raised = Add (k_there, one)
+    k_turned = Transpose <perm = [0, 2, 1, 3]> (k_raised)
+    k_whole = Reshape (k_turned, split_k_3)
+    key = Transpose <perm = [0, 2, 3, 1]> (k_whole)"""
+PATTERNS = (
+    _PATTERN,
+    _PATTERN.replace("ResidualSelfAttention", "ResidualSelfAttentionInPlace")
+    .replace("split_v,", "split_v, split_k_2, split_k_3,")
+    .replace("k_raised = Add (k_lowered, one)\n    key = Transpose <perm = [0, 1, 3, 2]> (k_raised)", _IN_PLACE),
+)
 PARTS = ("fc_q", "fc_k", "fc_v", "fc_out")
-SHAPES = ("split_q", "split_k", "split_v", "join", "mask", "column")
-CONSTANTS = (*(f"{part}_{kind}" for part in PARTS for kind in ("weight", "bias")), *SHAPES, "root")
+SPLITS = ("split_q", "split_k", "split_v", "split_k_2", "split_k_3")
+CONSTANTS = (*(f"{part}_{kind}" for part in PARTS for kind in ("weight", "bias")), *SPLITS, "join", "mask", "column", "root")
 
 _INPUTS = """float[batch, 3, 8] x, float[batch, 3] padding, float[8, 8] fc_q_weight, float[8] fc_q_bias, float[8, 8] fc_k_weight,
     float[8] fc_k_bias, float[8, 8] fc_v_weight, float[8] fc_v_bias, float[8, 8] fc_out_weight, float[8] fc_out_bias"""
@@ -99,7 +113,14 @@ _BODY = """
     there = Sub (one, padding) rows = Reshape (there, column) kept = Mul (n2, rows)
     total = ReduceSum <axes = [1], keepdims = 0> (kept) number = ReduceSum <axes = [1], keepdims = 1> (there)
     count = Add (number, tiny) y = Div (total, count)"""
-EXAMPLE = f"attention ({_INPUTS}) => (float[batch, 8] y) {{ {_BODY} }}"
+_BODY_IN_PLACE = _BODY.replace(
+    "kr = Add (kl, one) kt = Transpose <perm = [0, 1, 3, 2]> (kr)",
+    """kb = Transpose <perm = [0, 2, 1, 3]> (kl) kg = Reshape (kb, split) kf = Transpose <perm = [0, 2, 1, 3]> (kg) kr = Add (kf, one)
+    ku = Transpose <perm = [0, 2, 1, 3]> (kr) kw = Reshape (ku, split) kt = Transpose <perm = [0, 2, 3, 1]> (kw)""",
+)
+EXAMPLE = tuple(
+    f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {body} }}" for name, body in (("attention", _BODY), ("in_place", _BODY_IN_PLACE))
+)
 NEAR_MISS = tuple(
     f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {_BODY.replace(old, new)} }}"
     for name, old, new in (
@@ -119,7 +140,7 @@ def check(match: Match) -> Refusal | None:
         return Refusal(f"the heads have the shape {split}, not [-1, entities, heads, size]", match.nodes[13])
     _, entities, heads, part = split
     size = heads * part
-    wanted = dict.fromkeys(SHAPES[:3], split)
+    wanted = {name: split for name in SPLITS if name in match.values}
     wanted |= {"join": [-1, entities, size], "mask": [-1, 1, 1, entities], "column": [-1, entities, 1]}
     for name, shape in wanted.items():
         if match.constant(name).tolist() != shape:
@@ -131,7 +152,7 @@ def check(match: Match) -> Refusal | None:
                 return Refusal(f"its {name} is {array.dtype} {list(array.shape)}, not float32 {list(shape)}", match.nodes[13])
     root = match.constant("root")
     if root.size != 1 or root.dtype != np.float32 or root.item() != np.float32(size**0.5):
-        return Refusal(f"the scores are divided by {root.reshape(-1)[:3].tolist()}, not by the root of the size {size}", match.nodes[26])
+        return Refusal(f"the scores are divided by {root.reshape(-1)[:3].tolist()}, not by the root of the size {size}", match.nodes[-1])
     return None
 
 

@@ -27,7 +27,7 @@ def describe(block: Block, place: Place) -> Block:
         return replace(block, name=f"silu_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role)
     if "entity_embedding" in place.readers:
         role = "activation of the agent's own encoding, for the entities"
-        return replace(block, name=f"silu_{place.number + 1}", sequence="x_self_encoder", role=role)
+        return replace(block, name=f"silu_{place.number + 1}", label="x_self", sequence="x_self_encoder", role=role)
     if "entity_embedding" in place.makers:
         name = f"entity_embedding{place.suffix}"
         return replace(

@@ -19,6 +19,7 @@ from .spec import Block, Module, Parameter, PolicySpec, Rearrangement, Transform
 from .text import printable, quoted
 
 Weights = Literal["checkpoint", "onnx"]
+MANY_ULPS = 10**6  # beyond that (other signs, other magnitudes) the number says nothing
 STD_ULPS = 2  # sqrt(variance / steps) may differ that much from the std that the exporter's machine computed
 
 
@@ -32,7 +33,7 @@ class Disagreement:
     max_ulps: int | None
 
     def __str__(self) -> str:
-        ulps = "" if self.max_ulps is None else f", {self.max_ulps:,} ulp"
+        ulps = "" if self.max_ulps is None or self.max_ulps > MANY_ULPS else f", {self.max_ulps:,} ulp"
         return f"{self.elements:,} of {self.of:,} elements differ, by up to {self.max_abs:.3g}{ulps}"
 
 
@@ -65,6 +66,7 @@ class Bindings:
 
     keys:   module of the policy → module of the checkpoint
     unused: the checkpoint's keys that no block took
+    missing: roles of the blocks that the checkpoint has no module for
     """
 
     tensors: tuple[Binding, ...]
@@ -73,15 +75,19 @@ class Bindings:
     notes: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     metadata: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def disagreements(self) -> tuple[Binding, ...]:
         return tuple(b for b in self.tensors if b.disagreement is not None)
 
     @property
-    def verdict(self) -> Literal["same", "drift", "no checkpoint"]:
+    def verdict(self) -> Literal["same", "drift", "other network", "no checkpoint"]:
+        """What the pair is: the same weights, drifted ones, or a checkpoint that lacks some of the policy's modules."""
         if self.checkpoint is None:
             return "no checkpoint"
+        if self.missing:
+            return "other network"
         return "drift" if self.disagreements or self.metadata else "same"
 
 
@@ -114,6 +120,7 @@ def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "ch
         unused=tuple(k for k in tensors if k not in used),
         checkpoint=checkpoint,
         metadata=_metadata(spec, tensors),
+        missing=tuple(block.role for block in missing) if checkpoint else (),
     )
 
 

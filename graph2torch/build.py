@@ -53,6 +53,7 @@ class Build:
     weights: bytes
     rebuilt: onnx.ModelProto
     verification: Verification
+    weights_from: Weights = "checkpoint"
 
     @property
     def spec(self) -> PolicySpec:
@@ -60,10 +61,11 @@ class Build:
 
     @property
     def equal(self) -> bool:
-        """Whether exit status 0 is due: the rebuilt graph is bit-equal, and so is the pair, unless the graph's weights were asked for."""
+        """Whether exit status 0 is due: the rebuilt graph is bit-equal, and the pair is one unless the graph's weights were asked for."""
         from .verify import EQUAL
 
-        return self.verification.level in EQUAL
+        drifted = self.weights_from == "checkpoint" and self.bindings.verdict == "drift"
+        return self.verification.level in EQUAL and not drifted
 
 
 def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognised:
@@ -120,7 +122,7 @@ def rebuild(
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
-    return Build(recognised, bindings, source, save(tensors), rebuilt, verification)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, verification, weights)
 
 
 def build(

@@ -147,6 +147,7 @@ def test_another_network_is_refused_unless_the_graphs_weights_are_asked_for(tmp_
     with pytest.raises(PairError, match=r"hidden layer 1 \(weight \[8, 4\], bias \[8\]; there weight \[16, 4\]"):
         bindings(tmp_path, model, tiny_checkpoint(tiny_policy(hidden=16)))
     bound = bindings(tmp_path, model, tiny_checkpoint(tiny_policy(hidden=16)), "onnx")
+    assert bound.verdict == "other network" and "hidden layer 1" in bound.missing
     assert all(b.source != "checkpoint" or "running" in b.path or "steps" in b.path for b in bound.tensors)
 
 

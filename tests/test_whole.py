@@ -59,6 +59,14 @@ def test_a_drifted_pair_is_built_with_the_checkpoints_weights_and_differs(tmp_pa
     assert made.bindings.verdict == "drift" and made.verification.level == "graph" and made.equal
 
 
+def test_a_drift_that_no_output_shows_is_still_told(tmp_path: Path) -> None:
+    model = tiny_policy()
+    checkpoint = tiny_checkpoint(model)
+    checkpoint["Policy"]["memory_size_vector"] += 64
+    made = build_policy(*save_pair(tmp_path, model, checkpoint))
+    assert made.verification.level == "graph" and made.bindings.verdict == "drift" and not made.equal
+
+
 def corpus_cases() -> list[tuple[Path, Path | None, str]]:
     root = Path(CORPUS)
     found = [(path, path.with_suffix(".pt"), "same") for path in sorted(root.glob("generated/**/*.onnx"))]

@@ -21,18 +21,21 @@ from onnx import TensorProto, helper, numpy_helper
 Era = Literal["torch1.8", "torch2"]
 Encoder = Literal["simple", "resnet", "fully_connected"]
 Image = tuple[int, int, int]
+Buffer = tuple[int, int]
 Numbers = npt.NDArray[np.generic]
 
 # era: (IR version, producer's version, the graph's name); the IR is the exporter's own at opset 9
 _ERAS: Mapping[Era, tuple[int, str, str]] = {"torch1.8": (6, "1.8", "torch-jit-export"), "torch2": (4, "2.1.2", "main_graph")}
 _ENCODER = "network_body.observation_encoder.processors"
 _BODY = "network_body._body_endoder.seq_layers"  # ML-Agents spells it so
+_CONDITIONAL = "network_body._body_endoder.layers"
 _LSTM = "network_body.lstm.lstm"
 _HEAD = "action_model._continuous_distribution"
+_EMBEDDING = 8  # of entities; ML-Agents' is 128, with four heads as here
 
 
 def tiny_policy(
-    observations: Sequence[int | Image] = (4,),
+    observations: Sequence[int | Image | Buffer] = (4,),
     actions: int = 2,
     *,
     hidden: int = 8,
@@ -40,6 +43,7 @@ def tiny_policy(
     normalize: bool = True,
     encoder: Encoder = "simple",
     memory: int = 0,
+    goals: Sequence[int] = (),
     deterministic: bool = True,
     opset: int = 9,
     ir_version: int | None = None,
@@ -49,9 +53,10 @@ def tiny_policy(
 ) -> onnx.ModelProto:
     """A policy of ML-Agents' PPO: one normaliser or encoder an observation, Linear + SiLU layers, a Gaussian head, fixed outputs.
 
-    observations:  the size of each observation, or channels, height and width of an image
+    observations:  the size of each observation, or channels, height and width of an image, or entities and features of a buffer
     encoder:       of the images; "simple" needs 20 × 20 pixels or more
     memory:        of an LSTM before the head: twice the features that the head gets
+    goals:         which observations are goals: with some, the last hidden layer gets its weights from them
     deterministic: with the deterministic actions as an output (ML-Agents 0.27 and later)
     opset, ir_version: 7 to 21, and 3 to 10; below 4 every initializer is an input as well
     era:           "torch1.8": values are numbered, fixed outputs are initializers; "torch2": values are called after their
@@ -60,27 +65,40 @@ def tiny_policy(
     """
     default_ir, version, name = _ERAS[era]
     graph = _Writer(np.random.default_rng(seed), era, opset)
-    encoded = []
+    encoded: dict[int, str] = {}
+    buffers: dict[int, Buffer] = {}
     for i, size in enumerate(observations):
         value = f"obs_{i}"
-        if not isinstance(size, int):
-            encoded.append(graph.image(value, size, encoder, hidden, f"{_ENCODER}.{i}"))
-            continue
-        if normalize:
+        if isinstance(size, int) and normalize:
             place = f"{_ENCODER}.{i}.normalizer"
             mean = graph.initializer(f"{place}.running_mean", graph.rng.normal(0, 2, size))
             # eighths: their squares, times the steps, are exact in float32, so the checkpoint's statistics agree to the bit
             std = graph.initializer(graph.folded("Div"), graph.rng.integers(4, 24, size) / 8)
             value = graph.node("Sub", [value, mean], place)
             value = graph.node("Div", [value, std], place)
-            value = graph.clip(value, 5, place)
-        encoded.append(value)
-    value = graph.node("Concat", encoded, "network_body.observation_encoder", axis=1)
-    width = sum(size if isinstance(size, int) else hidden for size in observations)
+            encoded[i] = graph.clip(value, 5, place)
+        elif isinstance(size, int):
+            encoded[i] = value
+        elif len(size) == 3:
+            encoded[i] = graph.image(value, size, encoder, hidden, f"{_ENCODER}.{i}")
+        else:
+            buffers[i] = size
+    width = sum(size if isinstance(size, int) else hidden for i, size in enumerate(observations) if i in encoded)
+    value = graph.node("Concat", list(encoded.values()), "network_body.observation_encoder", axis=1) if encoded else ""
+    if buffers:
+        attended = graph.attention(value, width, buffers)
+        value = graph.node("Concat", [value, attended] if value else [attended], "network_body.observation_encoder", axis=1)
+        width += _EMBEDDING
     for i in range(layers):
-        value = graph.linear(value, width, hidden, f"{_BODY}.{2 * i}")
-        gate = graph.node("Sigmoid", [value], f"{_BODY}.{2 * i + 1}")
-        value = graph.node("Mul", [value, gate], f"{_BODY}.{2 * i + 1}")
+        place = f"{_CONDITIONAL if goals else _BODY}.{2 * i}"
+        if goals and i == layers - 1:
+            goal = graph.node("Concat", [encoded[j] for j in goals], "network_body.observation_encoder", axis=1)
+            value = graph.hyper_network(
+                value, goal, width, sum(size for j in goals if isinstance(size := observations[j], int)), hidden, place
+            )
+        else:
+            value = graph.linear(value, width, hidden, place)
+        value = graph.swish(value, f"{_CONDITIONAL if goals else _BODY}.{2 * i + 1}")
         width = hidden
     if memory:
         value, width = graph.lstm(value, width, memory // 2), memory // 2
@@ -149,7 +167,11 @@ def tiny_checkpoint(model: onnx.ModelProto, steps: int = 1024, global_step: int 
             }
             for prefix in (place, place.replace(".observation_encoder.", ".")):  # the encoder's processors stand in the body, too
                 policy.update({f"{prefix}.{key}": value for key, value in statistics.items()})
-    policy |= {name: value for name, value in initializers.items() if name.startswith((_BODY, _HEAD, _ENCODER))}
+    policy |= {name: value for name, value in initializers.items() if name.startswith(("network_body.", _HEAD))}
+    products = {n.output[0]: n.input[1] for n in model.graph.node if n.op_type == "MatMul" and n.input[1] in initializers}
+    for node in model.graph.node:
+        if node.op_type == "Add" and node.input[1] in products:  # a Linear over a list
+            policy[node.input[0].replace(".bias", ".weight")] = initializers[products[node.input[1]]].T
     for node in model.graph.node:
         if node.op_type == "LSTM":
             weight, recurrence, bias = (initializers[name][0] for name in node.input[1:4])
@@ -270,6 +292,91 @@ class _Writer:
         self.nodes.append(helper.make_node("LSTM", [turn(steps), *tensors, "", h, c], outputs, "LSTM", hidden_size=hidden))
         turn(self.node("Concat", outputs[1:], f"{body}.lstm", axis=-1), "recurrent_out")
         return reshape(turn(self.squeeze(outputs[0], 1, f"{body}.lstm")), [-1, hidden])
+
+    def attention(self, x_self: str, width: int, buffers: Mapping[int, Buffer]) -> str:
+        """The entities of all buffers, attending to each other, as one vector."""
+        place, half = "network_body.observation_encoder", _EMBEDDING // 4
+        entities = {i: f"obs_{i}" for i in buffers}
+        if self.old:
+            turned = {i: self.node("Transpose", [value], "", perm=[0, 2, 1]) for i, value in entities.items()}
+            entities = {i: self.reshape(value, [-1, *buffers[i]], "") for i, value in turned.items()}
+        masks, embedded = [], []
+        for value in entities.values():
+            size = self.reduced("ReduceSum", self.node("Pow", [value, self.number(2, place)], place), 2, False, place)
+            masks.append(self.node("Cast", [self.node("Less", [size, self.number(0.01, place)], place)], place, to=TensorProto.FLOAT))
+        if x_self:
+            x_self = self.swish(self.linear(x_self, width, _EMBEDDING, f"{place}.x_self_encoder.seq_layers.0"), f"{place}.x_self_encoder")
+        for i, (count, features) in buffers.items():
+            value = entities[i]
+            if x_self:
+                row = self.reshape(x_self, [-1, 1, _EMBEDDING], f"{_ENCODER}.{i}")
+                rows = self.node("Concat", [row] * count, f"{_ENCODER}.{i}", axis=1)
+                value = self.node("Concat", [rows, value], f"{_ENCODER}.{i}", axis=2)
+            encoder = f"{_ENCODER}.{i}.self_ent_encoder.seq_layers"
+            value = self.product(value, features + bool(x_self) * _EMBEDDING, f"{encoder}.0")
+            embedded.append(self.swish(value, f"{encoder}.1"))
+        x, mask = self.node("Concat", embedded, place, axis=1), self.node("Concat", masks, f"{place}.rsa", axis=1)
+
+        rsa, count = f"{place}.rsa", sum(count for count, _ in buffers.values())
+        x = self.norm(x, f"{rsa}.embedding_norm")
+        parts = [self.product(x, _EMBEDDING, f"{rsa}.fc_{name}") for name in "qkv"]
+        heads = [self.reshape(part, [-1, count, 4, half], rsa) for part in parts]
+        query, key, item = (self.node("Transpose", [head], rsa, perm=[0, 2, 1, 3]) for head in heads)
+        key = self.node("Add", [self.node("Sub", [key, self.number(1, rsa)], rsa), self.number(1, rsa)], rsa)
+        scores = self.node("MatMul", [query, self.node("Transpose", [key], rsa, perm=[0, 1, 3, 2])], rsa)
+        hidden = self.reshape(mask, [-1, 1, 1, count], rsa)
+        scores = self.node("Mul", [self.node("Sub", [self.number(1, rsa), hidden], rsa), scores], rsa)
+        scores = self.node("Div", [scores, self.number(_EMBEDDING**0.5, rsa)], rsa)
+        scores = self.node("Add", [scores, self.node("Mul", [hidden, self.number(-1e6, rsa)], rsa)], rsa)
+        value = self.node("MatMul", [self.node("Softmax", [scores], rsa, axis=3), item], rsa)
+        value = self.reshape(self.node("Transpose", [value], rsa, perm=[0, 2, 1, 3]), [-1, count, _EMBEDDING], rsa)
+        value = self.norm(self.node("Add", [self.product(value, _EMBEDDING, f"{rsa}.fc_out"), x], rsa), f"{rsa}.residual_norm")
+        there = self.node("Sub", [self.number(1, rsa), mask], rsa)
+        total = self.reduced("ReduceSum", self.node("Mul", [value, self.reshape(there, [-1, count, 1], rsa)], rsa), 1, False, rsa)
+        if self.old:
+            there = self.node("Sub", [self.number(1, rsa), mask], rsa)
+        number = self.reduced("ReduceSum", there, 1, True, rsa)
+        return self.node("Div", [total, self.node("Add", [number, self.number(1e-7, rsa)], rsa)], rsa)
+
+    def hyper_network(self, value: str, goal: str, width: int, goals: int, hidden: int, place: str) -> str:
+        """A linear layer whose weights are made from the goal."""
+        for i in (0, 2):
+            goal = self.swish(self.linear(goal, goals, hidden, f"{place}.hypernet.{i}"), f"{place}.hypernet.{i + 1}")
+            goals = hidden
+        flat = self.linear(self.norm(goal, f"{place}.hypernet.4"), hidden, width * hidden, f"{place}.hypernet.5")
+        weight = self.reshape(flat, [-1, width, hidden], place)
+        row = self.unsqueeze(value, 1, place)
+        value = self.squeeze(self.node("MatMul", [row, weight], place), 1, place)
+        return self.node("Add", [value, self.initializer(f"{place}.bias", self.rng.normal(0, 0.1, hidden))], place)
+
+    def product(self, value: str, inputs: int, module: str) -> str:
+        """A linear layer over a list, to the size of the embedding."""
+        weight = self.initializer(self.folded("MatMul"), self.rng.normal(0, 0.4, (inputs, _EMBEDDING)))
+        bias = self.initializer(f"{module}.bias", self.rng.normal(0, 0.1, _EMBEDDING))
+        return self.node("Add", [bias, self.node("MatMul", [value, weight], module)], module)
+
+    def norm(self, value: str, module: str) -> str:
+        mean = self.reduced("ReduceMean", value, -1, True, module)
+        centred = self.node("Sub", [value, mean], module)
+        variance = self.reduced("ReduceMean", self.node("Pow", [centred, self.number(2, module)], module), -1, True, module)
+        deviation = self.node("Sqrt", [self.node("Add", [variance, self.number(1e-5, module)], module)], module)
+        return self.node("Div", [self.node("Sub", [value, mean], module) if self.old else centred, deviation], module)
+
+    def reduced(self, op: str, value: str, axis: int, keep: bool, module: str) -> str:
+        if self.opset < {"ReduceSum": 13, "ReduceMean": 18}[op]:
+            return self.node(op, [value], module, axes=[axis], keepdims=int(keep))
+        return self.node(op, [value, self.constant([axis], module)], module, keepdims=int(keep))
+
+    def reshape(self, value: str, shape: Sequence[int], module: str) -> str:
+        return self.node("Reshape", [value, self.constant(shape, module)], module)
+
+    def unsqueeze(self, value: str, axis: int, module: str) -> str:
+        if self.opset < 13:
+            return self.node("Unsqueeze", [value], module, axes=[axis])
+        return self.node("Unsqueeze", [value, self.constant([axis], module)], module)
+
+    def number(self, value: float, module: str) -> str:
+        return self.node("Constant", [], module, value=_tensor("", np.float32(value)))
 
     def constant(self, values: Sequence[int], module: str) -> str:
         return self.node("Constant", [], module, value=_tensor("", np.asarray(values, np.int64)))

@@ -25,10 +25,15 @@ def graph_of(text: str, opset: int = 13) -> Graph:
 
 class Rule(Matchable):
     def __init__(
-        self, *texts: str, constants: tuple[str, ...] = (), variadic: str = "", accept: Callable[[Match], Refusal | None] | None = None
+        self,
+        *texts: str,
+        constants: tuple[str, ...] = (),
+        variadic: str = "",
+        shared: tuple[str, ...] = (),
+        accept: Callable[[Match], Refusal | None] | None = None,
     ) -> None:
         self.name = texts[0].split()[0]
-        self.patterns = tuple(parse_pattern(text, "test", constants, variadic) for text in texts)
+        self.patterns = tuple(parse_pattern(text, "test", constants, variadic, shared) for text in texts)
         self.accept = accept
 
     def check(self, match: Match) -> Refusal | None:
@@ -180,3 +185,29 @@ def test_many_equal_branches_are_matched_in_reasonable_time() -> None:
 def test_patterns_that_can_not_be_used_are_refused_with_a_reason(text: str, words: str) -> None:
     with pytest.raises(RuleError, match=words):
         parse_pattern(text, str(Path("rules/test/rule.py")))
+
+
+TWICE = "g (float[n] x, float[n] y) => (float[n] p, float[n] q) { s = Sigmoid (x) a = Mul (s, y) p = Exp (a) b = Add (s, y) q = Tanh (b) }"
+LEFT = "Left (x, y) => (p) { s = Sigmoid (x) a = Mul (s, y) p = Exp (a) }"
+RIGHT = "Right (x, y) => (q) { t = Sigmoid (x) b = Add (t, y) q = Tanh (b) }"
+
+
+def test_shared_values_are_held_by_several_matches() -> None:
+    graph = graph_of(TWICE)
+    assert places(graph, Rule(LEFT), Rule(RIGHT)) == []  # the Sigmoid can't stay inside either
+    both = [("Left", ["Sigmoid", "Mul", "Exp"]), ("Right", ["Sigmoid", "Add", "Tanh"])]
+    assert places(graph, Rule(LEFT, shared=("s",)), Rule(RIGHT, shared=("t",))) == both
+
+
+def test_a_value_is_shared_only_if_all_who_need_it_compute_it() -> None:
+    graph = graph_of(TWICE)
+    plain = Rule("Plain (t, y) => (q) { b = Add (t, y) q = Tanh (b) }")
+    assert places(graph, Rule(LEFT, shared=("s",)), plain) == [("Plain", ["Add", "Tanh"])]
+    kept = graph_of(TWICE.replace("float[n] q)", "float[n] q, float[n] s)"))
+    assert places(kept, Rule(LEFT, shared=("s",)), Rule(RIGHT, shared=("t",))) == []  # an output of the graph
+
+
+def test_random_numbers_are_never_shared() -> None:
+    graph = graph_of(TWICE.replace("Sigmoid", "RandomNormalLike"))
+    rules = [Rule(text.replace("Sigmoid", "RandomNormalLike"), shared=("s", "t")) for text in (LEFT, RIGHT)]
+    assert places(graph, *rules) == []

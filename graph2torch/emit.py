@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import UnsupportedGraph
+from .graph import Array
 from .spec import Block, Expression, Method, Module, PolicySpec
-from .text import docstring, identifier
+from .text import docstring, identifier, literal
 
 WIDTH = 138
+MAX_FIXED = 1000  # numbers of an output that is always the same, which are written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,13 @@ class _Writer:
         spec, rows = self.spec, []
         if self.origin.keys:
             rows += table("CHECKPOINT", [f"{_text(here)}: {_text(there)}" for here, there in self.origin.keys.items()])
-        if constants := {o.field: o.constant.tolist() for o in spec.outputs if o.constant is not None}:
-            rows += table("METADATA", [f"{_text(field)}: {_literal(value)}" for field, value in constants.items()])
+        if constants := {o.field: o.constant for o in spec.outputs if o.constant is not None}:
+            for field, constant in constants.items():
+                if constant.size > MAX_FIXED:
+                    raise UnsupportedGraph(
+                        f"The output {field!r} is a constant of {constant.size:,} numbers; a policy's fixed outputs are a few."
+                    )
+            rows += table("METADATA", [f"{_text(field)}: {_fixed(constant)}" for field, constant in constants.items()])
         rows += named_tuple("Outputs", [o.field for o in spec.outputs])
         if all(o.field == o.name for o in spec.outputs):
             rows.append("OUTPUT_NAMES = {field: field for field in Outputs._fields}")
@@ -138,7 +145,7 @@ class _Writer:
                     )
         if any(o.constant is not None for o in self.spec.outputs):
             lines.append("        for name, value in METADATA.items():")
-            lines.append("            self.register_buffer(name, torch.tensor(value), persistent=False)")
+            lines.append("            self.register_buffer(name, torch.as_tensor(value), persistent=False)")
         return "\n".join(lines)
 
     def construct(self, block: Block) -> str:
@@ -403,9 +410,13 @@ def table(name: str, entries: Sequence[str]) -> list[str]:
 
 def _text(value: str) -> str:
     """A string literal in double quotes, ASCII only."""
-    return json.dumps(value)
+    return literal(value)
 
 
-def _literal(value: object) -> str:
-    """Numbers and nested lists of them; what is not finite as a call of float."""
-    return re.sub(r"\b(inf|nan)\b", r'float("\1")', repr(value))
+def _fixed(constant: Array) -> str:
+    """The numbers of a fixed output, as nested lists if torch makes the same tensor of them."""
+    text = re.sub(r"\b(inf|nan)\b", r'float("\1")', repr(constant.tolist()))
+    if constant.dtype.name in ("float32", "int64", "bool") and constant.size:
+        return text
+    shape = "" if constant.size else f".reshape({constant.shape})"
+    return f"torch.tensor({text}, dtype=torch.{constant.dtype.name}){shape}"

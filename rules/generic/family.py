@@ -7,7 +7,7 @@ from graph2torch.graph import Graph
 from graph2torch.naming import name_blocks
 from graph2torch.rulebook import Rule
 from graph2torch.spec import Block, Input, Output, PolicySpec
-from graph2torch.text import identifier
+from graph2torch.text import MEMBERS, identifier
 
 
 def detect(graph: Graph) -> bool:
@@ -27,12 +27,12 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
         fields.add(field)
         inputs.append(Input(value.name, field, value.size, value.shape, value.dtype.name, "", value.name in used))
     outputs: list[Output] = []
-    taken = {"count", "index"}
+    taken = set(MEMBERS)
     for declared, result in zip(graph.outputs, graph.results, strict=True):
         field = identifier(declared.name, taken, "output")
         taken.add(field)
         outputs.append(Output(declared.name, field, declared.size, declared.dtype.name, "", result, graph.constants.get(result)))
-    taken |= fields | {"forward", "load"}
+    taken |= fields | {"load"}
     named = tuple(replace(block, sequence="", prefixes=()) for block in name_blocks(graph, blocks, rules, taken))
     noise: dict[str, str] = {}
     for block in named:

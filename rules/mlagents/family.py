@@ -12,7 +12,7 @@ from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import name_blocks
 from graph2torch.rulebook import Rule
 from graph2torch.spec import Block, Input, Method, Module, Output, PolicySpec
-from graph2torch.text import identifier, printable
+from graph2torch.text import MEMBERS, identifier, printable
 
 # output: (what it is, the checkpoint's tensor if it is a constant)
 OUTPUTS = {
@@ -42,7 +42,7 @@ def policy_module() -> str:
 
 def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
     inputs, outputs = _inputs(graph), _outputs(graph)
-    taken = {"forward", "act", "distribution", "load", *(i.field for i in inputs), *(o.field for o in outputs)}
+    taken = {*MEMBERS, "load", *(i.field for i in inputs), *(o.field for o in outputs)}
     blocks = name_blocks(graph, blocks, rules, taken)
     return PolicySpec(
         family="mlagents",
@@ -105,7 +105,7 @@ def _size(value: ValueInfo) -> str:
 
 
 def _outputs(graph: Graph) -> tuple[Output, ...]:
-    fields: set[str] = {"count", "index"}  # a named tuple's own
+    fields = set(MEMBERS)
     outputs = []
     for declared, value in zip(graph.outputs, graph.results, strict=True):
         field = identifier(declared.name, fields, "output")

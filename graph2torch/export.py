@@ -11,7 +11,7 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx
@@ -35,12 +35,20 @@ class Exporter(Protocol):
 
 
 def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: PolicySpec) -> onnx.ModelProto:
-    """torch's TorchScript-based exporter."""
+    """torch's TorchScript-based exporter.
+
+    It refuses some names (numbers) and gives others to values of its own, so it is told neutral ones, replaced afterwards.
+    """
     import torch
 
+    names = {
+        f"graph2torch.{kind}.{i}": v.name
+        for kind, values in (("in", spec.graph.inputs), ("out", spec.graph.outputs))
+        for i, v in enumerate(values)
+    }
     axes = {
-        v.name: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)}
-        for v in (*spec.graph.inputs, *spec.graph.outputs)
+        neutral: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)}
+        for neutral, v in zip(names, (*spec.graph.inputs, *spec.graph.outputs), strict=True)
     }
     buffer = io.BytesIO()
     options: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
@@ -55,8 +63,8 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
                 module,
                 inputs,
                 buffer,  # type: ignore[arg-type] # newer torch declares paths only, but writes to files as before
-                input_names=[i.name for i in spec.inputs],
-                output_names=[o.name for o in spec.outputs],
+                input_names=list(names)[: len(spec.inputs)],
+                output_names=list(names)[len(spec.inputs) :],
                 dynamic_axes={name: free for name, free in axes.items() if free},
                 opset_version=spec.graph.opset,
                 **options,
@@ -69,7 +77,9 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-    return onnx.load_model_from_string(buffer.getvalue())
+    proto = onnx.load_model_from_string(buffer.getvalue())
+    _name_ends(proto, names)
+    return proto
 
 
 def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torchscript) -> onnx.ModelProto:
@@ -83,7 +93,6 @@ def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torch
     except UnsupportedGraph:  # some policies take one agent at a time only
         proto = exporter(module, example_inputs(spec, batch=1), spec)
     _only_arguments(proto)
-    _rename_clashes(proto, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)])
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
     _rename(proto, {theirs: ours for ours, theirs in reversed(align(spec.graph, rebuilt).constants)}, spec.graph)
     proto.ir_version = spec.graph.ir_version
@@ -111,14 +120,20 @@ def _only_arguments(proto: onnx.ModelProto) -> None:
         del proto.graph.input[index]
 
 
-def _rename_clashes(proto: onnx.ModelProto, names: Sequence[str]) -> None:
-    """Nothing to do unless torch called an inner value like an input or output of the original."""
-    graph = proto.graph
-    ends = {v.name for v in (*graph.input, *graph.output)}
-    inner = {o for n in graph.node for o in n.output} | {t.name for t in graph.initializer}
-    clashes = {name: f"{name}/inner" for name in names if name in inner - ends}
-    if clashes:
-        _apply(proto, clashes)
+def _name_ends(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Inputs and outputs get the original's names; inner values that torch called so get others."""
+    values = {v for n in proto.graph.node for v in (*n.input, *n.output)} | {t.name for t in proto.graph.initializer}
+    taken = values | set(names.values())
+    renamed = dict(names)
+    for clash in (values - set(names)) & set(names.values()):
+        fresh = f"{clash}/inner"
+        while fresh in taken:
+            fresh += "'"
+        taken.add(fresh)
+        renamed[clash] = fresh
+    _apply(proto, renamed)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.name = renamed.get(value.name, value.name)
 
 
 def _rename(proto: onnx.ModelProto, names: dict[str, str], original: Graph) -> None:
@@ -141,7 +156,7 @@ def _rename(proto: onnx.ModelProto, names: dict[str, str], original: Graph) -> N
     _apply(proto, wanted)
 
 
-def _apply(proto: onnx.ModelProto, names: dict[str, str]) -> None:
+def _apply(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
     for tensor in proto.graph.initializer:
         tensor.name = names.get(tensor.name, tensor.name)
     for node in proto.graph.node:

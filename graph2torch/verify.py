@@ -231,12 +231,10 @@ def _pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.Mod
         node.outputs.clear()
         tensor.dtype, tensor.shape = tensor.dtype or np.float32, None
         graph.inputs.append(tensor)
-    outputs = {id(t) for t in (*graph.outputs, *graph.inputs)}
-    for tensor in added:
-        if id(tensor) not in outputs:
-            outputs.add(id(tensor))
-            tensor.dtype = tensor.dtype or np.float32
-            graph.outputs.append(tensor)
+    for number, tensor in enumerate(added):  # each an output of its own: the tensor itself may be one in one graph only
+        probe = gs.Variable(f"graph2torch.probe.{number}", tensor.dtype or np.float32)
+        graph.nodes.append(gs.Node("Identity", inputs=[tensor], outputs=[probe]))
+        graph.outputs.append(probe)
     graph.cleanup()
     pinned: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
     return pinned

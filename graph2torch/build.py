@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
-from collections.abc import Callable
-from contextlib import contextmanager
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from .errors import OutputError, UnsupportedGraph
 from .graph import Model, load, read_graph, where
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
-from .text import printable, quoted
+from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
     from .verify import Verification
@@ -147,29 +149,47 @@ def build(
     return made
 
 
+FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "report.json")
+
+
 def check_output(target: Path, force: bool) -> None:
     """OutputError if `target` can't become the output folder, before any work is done."""
     shown = quoted(str(target))
     try:
+        os.fsencode(target.absolute()).decode("utf-8")  # safetensors opens no others
         if target.is_symlink() or (target.exists() and not target.is_dir()):
             raise OutputError(f"The output {shown} exists and is not a folder; choose another with -o.")
-        if target.is_dir() and any(target.iterdir()):
-            if not force:
-                raise OutputError(f"The output folder {shown} exists and is not empty; choose another with -o, or replace it with --force.")
-            foreign = [p.name for p in target.iterdir() if p.name not in FILES and p.name != "__pycache__"]
-            if foreign:
-                raise OutputError(
-                    f"The output folder {shown} holds {quoted(foreign[0])}, which graph2torch didn't write, so --force does not replace it; choose another with -o."
-                )
         if str(target) in ("", ".", "..") or target.resolve() == Path.cwd():
-            raise OutputError(f"The output {shown} is the current folder; name one of its own with -o.")
+            raise OutputError(f"The output {shown} is the current folder or the one above; name one of its own with -o.")
+        inside = sorted(target.iterdir()) if target.is_dir() else []
+        if inside and not force:
+            raise OutputError(f"The output folder {shown} exists and is not empty; choose another with -o, or replace it with --force.")
+        for path in inside:
+            if path.name not in (*FILES, "__pycache__") or (path.is_dir() and not path.is_symlink()) != (path.name == "__pycache__"):
+                raise OutputError(
+                    f"The output folder {shown} holds {quoted(path.name)}, which graph2torch didn't write, so --force does not replace it; "
+                    f"choose another with -o."
+                )
+        if inside and not (target / "report.json").is_file():
+            raise OutputError(
+                f"The output folder {shown} holds {quoted(inside[0].name)}, but no report.json, so graph2torch didn't write it and --force "
+                f"does not replace it; choose another with -o."
+            )
+        above = next(p for p in target.absolute().parents if p.exists())
+        if not above.is_dir():
+            raise OutputError(
+                f"The output folder {shown} can't be made, because {quoted(str(above))} is not a folder; choose another with -o."
+            )
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise OutputError(
+                f"The output folder {shown} can't be made, because nothing may be written to {quoted(str(above))}; choose another with -o."
+            )
+    except UnicodeDecodeError:
+        raise OutputError(f"The output {shown} has a name that is not text (UTF-8); choose another with -o.") from None
     except OSError as error:
         raise OutputError(f"The output {shown} can't be used: {error.strerror or error}; choose another with -o.") from None
-    except ValueError as error:
-        raise OutputError(f"The output {shown} is no usable path: {error}.") from None
-
-
-FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "report.json")
+    except (RuntimeError, ValueError) as error:  # symbolic links in a circle, an embedded null byte
+        raise OutputError(f"The output {shown} is no usable path ({one_line(str(error), 80)}); choose another with -o.") from None
 
 
 def write(made: Build, target: Path, force: bool = False) -> None:
@@ -185,47 +205,82 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         )
         + "\n"
     ).encode()
-    with _staged(target, force) as folder:
+    with _deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:
-                file.write(data)
+                for start in range(0, len(data), CHUNK):
+                    stop_if_asked()
+                    file.write(data[start : start + CHUNK])
                 file.flush()
                 os.fsync(file.fileno())
 
 
+CHUNK = 2**24
+
+
 @contextmanager
-def _staged(target: Path, force: bool) -> Any:
-    """A temporary folder that becomes `target` if all goes well, and disappears if not."""
-    temporary = old = None
+def _staged(target: Path, force: bool, stop_if_asked: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """A temporary folder that becomes `target` if all goes well; if not, it and the folders above that it needed disappear."""
+    token = secrets.token_hex(4)
+    temporary, old = (target.parent / f".graph2torch-{token}{end}" for end in ("", "-old"))
+    missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".graph2torch-", dir=target.parent))
+        temporary.mkdir()
         yield temporary
-        temporary.chmod(0o777 & ~_umask())
+        stop_if_asked()
         check_output(target, force)
         if target.is_dir():
-            old = Path(tempfile.mkdtemp(prefix=".graph2torch-old-", dir=target.parent))
-            target.rename(old / "old")
-        try:
-            temporary.rename(target)
-        except BaseException:
-            if old is not None:
-                (old / "old").rename(target)
-            raise
+            target.rename(old)
+        temporary.rename(target)
     except OSError as error:
         raise OutputError(
-            f"The output folder {quoted(str(target))} can't be written: {error.strerror or error}. Nothing was written."
+            f"The output folder {quoted(str(target))} can't be written: {error.strerror or error}. Nothing was written; make room or "
+            f"choose another with -o."
         ) from None
     finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
         for leftover in (temporary, old):
-            if leftover is not None:
-                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
+        if not target.exists():
+            for folder in missing:
+                with suppress(OSError):  # somebody else put something there
+                    folder.rmdir()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+class _StoppedError(BaseException):
+    """A signal came while files were written. Not an Exception, so that nothing on the way takes it for one."""
+
+
+@contextmanager
+def _deferred() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM wait until the function that this gives is called, so that no folder is left between two renames.
+
+    The signal is sent again once everything is tidied up. One that comes too late to stop the writing has no effect.
+    """
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def stop_if_asked() -> None:
+        if came:
+            raise _StoppedError
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda n, _: came.append(n))
+    stopped = False
+    try:
+        yield stop_if_asked
+    except _StoppedError:
+        stopped = True
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped:
+        signal.raise_signal(came[0])
+        raise KeyboardInterrupt
 
 
 # ---------------------------------------------------------------------------------------------- words

@@ -150,8 +150,7 @@ class _Writer:
 
     def construct(self, block: Block) -> str:
         assert isinstance(block.code, Module)
-        arguments = [*map(repr, block.code.arguments), *(f"{name}={value!r}" for name, value in block.code.keywords)]
-        return f"{block.code.class_name}({', '.join(arguments)})"
+        return block.code.source
 
     def signature(self) -> str:
         return ", ".join(["self", *(f"{i.field}: Tensor" for i in self.spec.inputs)])

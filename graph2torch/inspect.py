@@ -124,7 +124,7 @@ def _block(spec: PolicySpec, block: Block) -> Found:
 
 def source_of(block: Block) -> str:
     """The block's code as model.py has it: "nn.Linear(59, 512)", "mu + z * sigma"."""
-    return f"{block.code.class_name}({', '.join(map(str, block.code.arguments))})" if isinstance(block.code, Module) else block.code.text
+    return block.code.source if isinstance(block.code, Module) else block.code.text
 
 
 def _coverage(coverage: Coverage) -> Found:

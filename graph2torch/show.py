@@ -96,7 +96,8 @@ def _sequence(members: Sequence[Block]) -> tuple[str, str, str]:
     if counted[0] and counted[1] and first != last and counted[0][1] == counted[1][1]:
         role = f"{counted[0][1]}s {counted[0][2]} to {counted[1][2]}"
     else:
-        role = first if first == last else f"{first} to {last}"
+        whole, _, part = last.rpartition(": ")
+        role = first if first == last else f"{first} to {part if first.startswith(f'{whole}: ') else last}"
     sizes = [_size(b).split(" → ") for b in layers]
     chained = all(a[-1] == b[0] and len(a) == len(b) == 2 for a, b in pairwise(sizes))
     size = " → ".join([sizes[0][0], *(s[-1] for s in sizes)]) if sizes and chained else ", ".join(map(_size, layers))
@@ -104,10 +105,10 @@ def _sequence(members: Sequence[Block]) -> tuple[str, str, str]:
 
 
 def _size(block: Block) -> str:
-    """`59 → 512` for a linear layer, else the code."""
+    """`59 → 512` for a linear layer, `3 → 16` channels for a convolution, else the code."""
     code = source_of(block)
-    linear = re.fullmatch(r"nn\.Linear\((\d+), (\d+)\)", code)
-    return " → ".join(linear.groups()) if linear else code
+    sizes = re.fullmatch(r"nn\.(?:Linear|Conv2d)\((\d+), (\d+)\b.*\)", code)
+    return " → ".join(sizes.groups()) if sizes else code
 
 
 def _covered(by_rule: Mapping[str, int], inert: int, unexplained: int, total: int) -> str:
@@ -161,7 +162,7 @@ def _origin(binding: Binding, pair: bool) -> str:
             if pair and binding.agrees is not False
             else ""
         )
-    return f"as is{how}, bit-equal to {graphs}" if binding.agrees else f"as is{how}; the graph holds it folded into std only"
+    return f"as is, bit-equal to {graphs}{how}" if binding.agrees else f"as is{how}; the graph holds it folded into std only"
 
 
 def _show_verdict(page: Page, spec: PolicySpec, bindings: Bindings) -> None:

@@ -78,6 +78,11 @@ class Module:
     arguments: tuple[Argument, ...] = ()
     keywords: tuple[tuple[str, Argument], ...] = ()
 
+    @property
+    def source(self) -> str:
+        """`nn.Conv2d(3, 16, kernel_size=8, stride=4)`."""
+        return f"{self.class_name}({', '.join([*map(repr, self.arguments), *(f'{name}={value!r}' for name, value in self.keywords)])})"
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:

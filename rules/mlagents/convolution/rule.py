@@ -79,5 +79,5 @@ def describe(block: Block, place: Place) -> Block:
     prefixes = tuple(
         f"network_body.{kind}processors.{place.observation}.{theirs}.{{n}}" for kind in ("observation_encoder.", "", "visual_")
     )
-    role = f"convolution {{number}} of the encoder of {place.source or 'the observations'}"
+    role = f"encoder of {place.source or 'the observations'}: convolution {{number}}"
     return replace(block, name=f"convolution_{place.number + 1}", sequence=ours + place.suffix, role=role, prefixes=prefixes)

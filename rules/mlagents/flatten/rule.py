@@ -31,4 +31,4 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, role=f"features of {place.source or 'the observations'} in one row")
+    return replace(block, role=f"encoder of {place.source or 'the observations'}: features in one row")

@@ -20,5 +20,5 @@ def lift(match: Match) -> Block:
 
 def describe(block: Block, place: Place) -> Block:
     sequence, what = ("dense", "dense layer") if "linear" in place.makers else ("conv_layers", "convolution {number}")
-    role = f"activation of {what} of the encoder of {place.source or 'the observations'}"
+    role = f"encoder of {place.source or 'the observations'}: activation of {what}"
     return replace(block, name=f"leaky_relu_{place.number + 1}", sequence=sequence + place.suffix, role=role)

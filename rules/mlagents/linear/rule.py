@@ -54,7 +54,7 @@ def describe(block: Block, place: Place) -> Block:
             block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",)
         )
     if "flatten" in place.makers:
-        role = f"dense layer of the encoder of {place.source or 'the observations'}"
+        role = f"encoder of {place.source or 'the observations'}: dense layer"
         dense = "dense" if "relu" in place.readers else "dense.{n}"  # the resnet encoder has its ReLU elsewhere
         prefixes = tuple(f"network_body.{kind}processors.{place.observation}.{dense}" for kind in ("observation_encoder.", "", "visual_"))
         return replace(block, name=f"dense{place.suffix}", sequence=f"dense{place.suffix}", role=role, prefixes=prefixes)

@@ -45,5 +45,5 @@ def _size(sizes: object) -> int | tuple[int, ...]:
 
 
 def describe(block: Block, place: Place) -> Block:
-    role = f"pooling of the encoder of {place.source or 'the observations'}"
+    role = f"encoder of {place.source or 'the observations'}: pooling {{number}}"
     return replace(block, name=f"max_pool_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role)

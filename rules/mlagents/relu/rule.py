@@ -17,5 +17,5 @@ def lift(match: Match) -> Block:
 
 def describe(block: Block, place: Place) -> Block:
     sequence, what = ("conv_layers", "convolution {number}") if "convolution" in place.makers else ("dense", "dense layer")
-    role = f"activation of {what} of the encoder of {place.source or 'the observations'}"
+    role = f"encoder of {place.source or 'the observations'}: activation of {what}"
     return replace(block, name=f"relu_{place.number + 1}", sequence=sequence + place.suffix, role=role)

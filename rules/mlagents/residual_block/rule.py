@@ -61,5 +61,5 @@ def describe(block: Block, place: Place) -> Block:
     prefixes = tuple(
         f"network_body.{kind}processors.{place.observation}.sequential.{{n}}" for kind in ("observation_encoder.", "", "visual_")
     )
-    role = f"residual block {{number}} of the encoder of {place.source or 'the observations'}"
+    role = f"encoder of {place.source or 'the observations'}: residual block {{number}}"
     return replace(block, name=f"residual_block_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role, prefixes=prefixes)

@@ -23,7 +23,7 @@ def lift(match: Match) -> Block:
 
 def describe(block: Block, place: Place) -> Block:
     if "residual_block" in place.makers:
-        role = f"activation of the encoder of {place.source or 'the observations'}"
+        role = f"encoder of {place.source or 'the observations'}: activation"
         return replace(block, name=f"silu_{place.number + 1}", sequence=f"resnet{place.suffix}", role=role)
     if "entity_embedding" in place.readers:
         role = "activation of the agent's own encoding, for the entities"

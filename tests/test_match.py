@@ -96,6 +96,23 @@ def test_an_inner_value_that_is_an_output_refuses_and_says_so() -> None:
     assert "is an output of the graph" in str(misses[0].refusal)
 
 
+def test_a_block_that_reads_what_it_makes_is_refused_and_says_so() -> None:
+    two = Rule("Two (x, z) => (a, b) { a = Relu (x) b = Add (a, z) }")
+    apart = graph_of("g (float[n] x, float[n] z) => (float[n] a, float[n] b) { a = Relu (x) e = Exp (z) b = Add (a, e) }")
+    assert len(places(apart, two)) == 1
+    graph = graph_of("g (float[n] x) => (float[n] a, float[n] b) { a = Relu (x) e = Exp (a) b = Add (a, e) }")
+    claims, misses = match_rules(graph, [two])
+    assert claims == ()
+    assert "depends on what it makes" in str(misses[0].refusal)
+
+
+def test_claims_come_after_those_that_they_read() -> None:
+    two = Rule("Two (x, z) => (a, b) { a = Relu (x) s = Sigmoid (a) b = Mul (s, z) }")
+    sign = Rule("Negative (x) => (y) { y = Neg (x) }")
+    graph = graph_of("g (float[n] x, float[n] z) => (float[n] b, float[n] c) { a = Relu (x) c = Neg (a) s = Sigmoid (a) b = Mul (s, z) }")
+    assert [name for name, _ in places(graph, two, sign)] == ["Two", "Negative"]
+
+
 def test_larger_patterns_go_first_and_each_node_is_claimed_once() -> None:
     graph = graph_of("g (float[n] x) => (float[n] y) { s = Sigmoid (x) m = Mul (x, s) y = Relu (m) }")
     large = Rule("Large (x) => (y) { s = Sigmoid (x) m = Mul (x, s) y = Relu (m) }")

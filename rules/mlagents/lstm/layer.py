@@ -2,8 +2,19 @@ import torch
 from torch import Tensor, nn
 
 
-class LSTM(nn.LSTM):  # one step of every agent; the memory is [1, agents, hidden state + cell state]
-    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        state = memory[:, :, : self.hidden_size], memory[:, :, self.hidden_size :]
-        y, state = super().forward(x.reshape(-1, 1, self.input_size), state)
-        return y.reshape(-1, self.hidden_size), torch.cat(state, dim=-1)
+class LSTM(nn.Module):  # one step of every agent; the memory is [1, agents, hidden state + cell state]
+    def __init__(self, features: int, size: int) -> None:
+        super().__init__()
+        self.features, self.size = features, size
+        self.weight_ih_l0 = nn.Parameter(torch.zeros(4 * size, features))
+        self.weight_hh_l0 = nn.Parameter(torch.zeros(4 * size, size))
+        self.bias_ih_l0 = nn.Parameter(torch.zeros(4 * size))
+        self.bias_hh_l0 = nn.Parameter(torch.zeros(4 * size))
+
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:  # what nn.LSTM calls; torch.compile refuses that module
+        x, state = x.reshape(-1, 1, self.features), (memory[:, :, : self.size], memory[:, :, self.size :])
+        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
+        y, hidden, cell = torch.lstm(
+            x, state, weights, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=True
+        )
+        return y.reshape(-1, self.size), torch.cat([hidden, cell], dim=-1)

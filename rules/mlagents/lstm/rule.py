@@ -87,7 +87,7 @@ PARAMETERS = (
 def lift(match: Match) -> Block:
     parameters = tuple(Parameter(name, match.values[value], key=name, transform=how) for name, value, how in PARAMETERS)
     features, size = match.constant("weight").shape[2], match.constant("recurrence").shape[2]
-    return block_of(match, Module("LSTM", (features, size), (("batch_first", True),)), parameters)
+    return block_of(match, Module("LSTM", (features, size)), parameters)
 
 
 def describe(block: Block, place: Place) -> Block:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from graph2torch.build import build_policy
+from graph2torch.build import build, build_policy
 from graph2torch.module import import_source
 from tests.models import Era, save_pair, tiny_checkpoint, tiny_policy
 
@@ -54,6 +55,25 @@ def test_memory_goes_from_step_to_step(tmp_path: Path) -> None:
             ours, memory = policy.act(torch.from_numpy(obs), memory)
         np.testing.assert_allclose(ours.numpy(), action, atol=1e-5)
         np.testing.assert_allclose(memory.numpy(), theirs, atol=1e-5)
+
+
+def test_a_policy_with_memory_compiles_whole_and_takes_another_dtype(tmp_path: Path) -> None:
+    import torch
+
+    model = tiny_policy(((1, 20, 20), 3), memory=6)
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "built")
+    module = import_source((tmp_path / "built" / "model.py").read_text())
+    policy = module.load(tmp_path / "built" / "weights.safetensors")
+    given = torch.rand(4, 1, 20, 20), torch.rand(4, 3), torch.zeros(4, 1, 6)
+    with torch.no_grad():
+        action, memory = policy.act(*given)
+        compiled: Any = torch.compile(policy.act, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(*given)[0], action)
+        half = module.load(tmp_path / "built" / "weights.safetensors", dtype=torch.bfloat16)
+        rough, state = half.act(*given)
+        assert state.dtype == torch.bfloat16 and (rough.float() - action).abs().max() < 0.05
+        rough, state = half.act(*given[:2], state)  # the next step takes it as it is
+        assert (rough.float() - policy.act(*given[:2], memory)[0]).abs().max() < 0.05
 
 
 def test_memory_that_is_not_batched_is_built_for_one_agent(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ Models that onnxruntime itself refuses, and copies of the same bytes, are left o
 
     builds      the tool makes a torch module of the .onnx, as it is
     runs        it computes, batch 1 and 3, without an error
-    agrees      every output that no random operator takes part in is within 1e-5 · max(1, largest) of onnxruntime's
+    agrees      every output that depends on the inputs and on no random operator is within 1e-5 · max(1, largest) of
+                onnxruntime's, and there is such an output
     re-exports  torch's TorchScript exporter writes it, at the original's opset
     same graph  the re-export computes, operator by operator, what the original does (graph2torch's canonical form)
     same bits   and gives, in onnxruntime, the original's bits on those outputs
 
-A model is "vector" if it has only vector observations and only continuous actions.
+A second table counts, by kind of policy, the models that each tool builds and those of which it re-exports the same graph.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,13 +57,16 @@ def inputs_of(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [i for i in proto.graph.input if i.name not in initializers]
 
 
-def random_outputs(proto: onnx.ModelProto) -> set[str]:
-    """Names of the outputs that a random operator takes part in."""
-    tainted: set[str] = set()
+def deterministic(proto: onnx.ModelProto) -> list[int]:
+    """Places of the outputs that depend on the inputs and on no random operator."""
+    random: set[str] = set()
+    fed = {i.name for i in inputs_of(proto)}
     for node in proto.graph.node:  # in topological order, as ONNX demands
-        if node.op_type in RANDOM or tainted & set(node.input):
-            tainted |= set(node.output)
-    return {o.name for o in proto.graph.output} & tainted
+        if node.op_type in RANDOM or random & set(node.input):
+            random |= set(node.output)
+        if fed & set(node.input):
+            fed |= set(node.output)
+    return [i for i, output in enumerate(proto.graph.output) if output.name in fed - random]
 
 
 def observations(proto: onnx.ModelProto, batch: int) -> list[np.ndarray]:
@@ -89,15 +94,18 @@ def session(data: bytes) -> Any:
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
-def vector(proto: onnx.ModelProto) -> bool:
-    """Vector observations and continuous actions alone: no masks, no memory, no images, no entities."""
-    outputs = {o.name for o in proto.graph.output}
-    discrete = "discrete_actions" in outputs or any(n.op_type == "Multinomial" for n in proto.graph.node)
-    return (
-        bool(outputs & {"continuous_actions", "action"})
-        and not discrete
-        and all(len(i.type.tensor_type.shape.dim) == 2 and "mask" not in i.name for i in inputs_of(proto))
-    )
+def kind(proto: onnx.ModelProto) -> str:
+    """What the policy does, and on what: one of KINDS."""
+    operators = {n.op_type for n in proto.graph.node}
+    if operators & {"Multinomial", "ArgMax"} or any("mask" in i.name for i in inputs_of(proto)):
+        actions = "discrete or both"
+    else:
+        actions = "continuous, SAC" if "Tanh" in operators else "continuous"
+    flat = all(len(i.type.tensor_type.shape.dim) == 2 for i in inputs_of(proto))
+    return f"{actions}; {'vectors' if flat else 'also images, entities or memory'}"
+
+
+KINDS = [f"{a}; {o}" for a in ("continuous", "continuous, SAC", "discrete or both") for o in ("vectors", "also images, entities or memory")]
 
 
 # ---------------------------------------------------------------------------------------------- the tools
@@ -140,8 +148,7 @@ def tried(tool: str, path: str, target: Path) -> dict[str, Any]:
 
     proto = onnx.load(path)
     data = proto.SerializeToString()  # with external data, if it has any
-    outputs = [o.name for o in proto.graph.output]
-    compared = [i for i, name in enumerate(outputs) if name not in random_outputs(proto)]
+    compared = deterministic(proto)
     found: dict[str, Any] = dict.fromkeys(STAGES, False)
     stage = "builds"
     try:
@@ -150,7 +157,7 @@ def tried(tool: str, path: str, target: Path) -> dict[str, Any]:
             module.eval()
             found[stage] = True
             stage = "runs"
-            judge, near = session(data), True
+            judge, near = session(data), bool(compared)
             for batch in (1, 3):
                 arrays = observations(proto, batch)
                 expected = judge.run(None, dict(zip([i.name for i in inputs_of(proto)], arrays, strict=True)))
@@ -171,7 +178,7 @@ def tried(tool: str, path: str, target: Path) -> dict[str, Any]:
             stage = "same bits"
             theirs = session(exported)
             known = {i.name for i in theirs.get_inputs()}
-            found[stage] = True
+            found[stage] = bool(compared)
             for batch in (1, 3):
                 arrays = dict(zip([i.name for i in inputs_of(proto)], observations(proto, batch), strict=True))
                 expected, given = judge.run(None, arrays), theirs.run(None, {k: v for k, v in arrays.items() if k in known})
@@ -271,9 +278,11 @@ def versions_in(python: str) -> str:
 
 
 def reason(error: str) -> str:
-    """What stops it, without the model's own names: the stage, and the operator if one is named."""
+    """What stops it: the stage, and the operators if some are named; never a name out of the model."""
     stage, _, text = error.partition(": ")
-    for mark, end in (("operation_type='", "'"), ("op_type=", " "), ("unimplemented for ", " "), ("Operator ", " ")):
+    if unexplained := re.search(r"no rule explains \d+ of its \d+ nodes \((.*?)\)", text):
+        return f"{stage}: no rule explains {re.sub(r'[0-9]+ ', '', unexplained.group(1))}"
+    for mark, end in (("operation_type='", "'"), ("op_type=", " "), ("unimplemented for ", " ")):
         if mark in text:
             return f"{stage}: {text.split(mark, 1)[1].split(end, 1)[0].strip('.,')}"
     return f"{stage}: {text[:90]}"
@@ -293,29 +302,27 @@ def main() -> None:
 
     paths = options.models + sorted(p for folder in options.corpus for p in folder.rglob("*.onnx"))
     paths = usable(paths or sorted((ROOT / "assets").glob("*.onnx")))
-    kinds = [vector(onnx.load(str(p))) for p in paths]
+    protos = [onnx.load(str(p)) for p in paths]
+    kinds, comparable = [kind(p) for p in protos], sum(bool(deterministic(p)) for p in protos)
     pythons = {name: str(Path(venv) / "bin" / "python") for name, _, venv in (p.partition("=") for p in options.peer)}
-    rows, document = [], {}
-    print(
-        f"{len(paths)} models that onnxruntime runs, {sum(kinds)} of them with vector observations and continuous actions alone (vector)\n"
-    )
+    document: dict[str, Any] = {}
+    by_kind = {k: [k, str(kinds.count(k))] for k in KINDS if k in kinds}
+    print(f"{len(paths)} models that onnxruntime runs, {comparable} of them with an output that can be compared (agrees, same bits)\n")
     for tool, python in {**pythons, "graph2torch": sys.executable}.items():
         answers = asked(tool, python, paths)
         stops = Counter(reason(a["error"]) for a in answers if "error" in a)
-        counts = {
-            s: {"all": sum(a[s] for a in answers), "vector": sum(a[s] for a, k in zip(answers, kinds, strict=True) if k)} for s in STAGES
-        }
-        document[tool] = {"versions": versions_in(python), "counts": counts, "stopped": dict(stops.most_common())}
-        rows += [
-            [f"{tool}, all", *(f"{counts[s]['all']}" for s in STAGES)],
-            [f"{tool}, vector", *(f"{counts[s]['vector']}" for s in STAGES)],
-        ]
-    print(table(["tool, models", *STAGES], rows))
+        counts = {s: sum(a[s] for a in answers) for s in STAGES}
+        each = {k: {s: sum(a[s] for a, b in zip(answers, kinds, strict=True) if b == k) for s in STAGES} for k in by_kind}
+        document[tool] = {"versions": versions_in(python), "counts": counts, "kinds": each, "stopped": dict(stops.most_common())}
+        for k, row in by_kind.items():
+            row.append(f"{each[k]['builds']}, {each[k]['same graph']}")
+    print(table(["tool", *STAGES], [[tool, *(str(found["counts"][s]) for s in STAGES)] for tool, found in document.items()]))
+    print(f"\n{table(['builds, same graph', 'models', *document], list(by_kind.values()))}")
     for tool, found in document.items():
         print(f"\n{tool} ({found['versions']}) was stopped by")
         for text, count in found["stopped"].items():
             print(f"{count:5}  {text}")
-    write_json(options.json, {"models": len(paths), "vector": sum(kinds), "tools": document})
+    write_json(options.json, {"models": len(paths), "comparable": comparable, "kinds": dict(Counter(kinds)), "tools": document})
     return None
 
 

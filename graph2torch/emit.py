@@ -37,6 +37,11 @@ def emit(spec: PolicySpec, origin: Provenance) -> str:
     return _Writer(spec, origin).write()
 
 
+def emit_inner(spec: PolicySpec, values: Sequence[str]) -> str:
+    """The source of `inner(self, inputs…)`, which computes inner `values` of the graph with the policy's own layers."""
+    return _Writer(spec, Provenance("", (), {})).inner(values)
+
+
 class _Writer:
     def __init__(self, spec: PolicySpec, origin: Provenance) -> None:
         self.spec, self.origin = spec, origin
@@ -107,7 +112,7 @@ class _Writer:
         """The imports and definitions of the layers that the blocks and methods need, each once."""
         imports: set[str] = set()
         definitions: dict[str, str] = {}
-        files = [b.layer for b in self.spec.blocks if b.layer] + [m.layer for m in self.spec.methods if m.layer]
+        files = [b.layer for b in self.spec.blocks if b.layer] + [path for m in self.spec.methods for path in m.layers]
         for path in dict.fromkeys(files):
             source = Path(path).read_text(encoding="utf-8")
             lines = source.splitlines()
@@ -175,6 +180,11 @@ class _Writer:
             head.append(f"        # {method.comment}")
         return "\n".join([*head, *body, *statement("return ", expression)])
 
+    def inner(self, values: Sequence[str]) -> str:
+        body, names = self.statements(values, keep_labels=False)
+        results = ", ".join(ast.unparse(names[value]) for value in values)
+        return "\n".join([f"def inner({self.signature()}):", *body, f"        return [{results}]"])
+
     def statements(self, wanted: Sequence[str], keep_labels: bool, result: Method | None = None) -> tuple[list[str], dict[str, ast.expr]]:
         """The statements that compute `wanted`, and the expression that stands for each value after them."""
         steps = self.slice(wanted)
@@ -191,12 +201,9 @@ class _Writer:
         names: dict[str, ast.expr] = {name: ast.Name(field) for name, field in self.field.items()}
         taken = {*self.field.values(), "self", "noise"}
         lines: list[str] = []
-        for step in steps:
-            expression = self.expression(step, names, lines, taken)
-            single = len(step.outputs) == 1 and uses.get(step.outputs[0], 0) == 1
-            if single and (not step.label or not keep_labels) and len(ast.unparse(expression)) <= WIDTH - 34:
-                names[step.outputs[0]] = expression
-                continue
+        inlined: dict[str, _Step] = {}
+
+        def assign(step: _Step, expression: ast.expr) -> None:
             targets = []
             labels = step.label.split(", ") if step.label else []
             for output, label in itertools.zip_longest(step.outputs, labels[: len(step.outputs)], fillvalue="x"):
@@ -207,7 +214,36 @@ class _Writer:
                 taken.add(name)
                 names[output] = ast.Name(name)
                 targets.append(name)
-            lines += statement(f"{', '.join(targets)} = ", expression)
+            lines.extend(statement(f"{', '.join(targets)} = ", expression))
+
+        def settle(values: Iterable[str]) -> bool:
+            """Gives labelled values that were written in place a line of their own; whether there were any."""
+            found = False
+            for value in values:
+                step = inlined.pop(value, None)
+                if step is None:
+                    continue
+                below = settle(step.reads)
+                if below:
+                    names[value] = self.expression(step, names, lines, taken)
+                if step.label:
+                    assign(step, names[value])
+                found = found or below or bool(step.label)
+            return found
+
+        for step in steps:
+            expression = self.expression(step, names, lines, taken)
+            single = len(step.outputs) == 1 and uses.get(step.outputs[0], 0) == 1
+            if single and (not step.label or not keep_labels) and len(ast.unparse(expression)) <= WIDTH - 34:
+                names[step.outputs[0]] = expression
+                if not step.draws:
+                    inlined[step.outputs[0]] = step
+            else:
+                if len(ast.unparse(expression)) > WIDTH - 34 and not step.draws and settle(step.reads):
+                    expression = self.expression(step, names, lines, taken)
+                assign(step, expression)
+        if result is not None and len(ast.unparse(substitute(result.result, {k: names[v] for k, v in result.values.items()}))) > WIDTH - 15:
+            settle(result.values.values())
         return lines, names
 
     def slice(self, wanted: Iterable[str]) -> list[_Step]:
@@ -241,8 +277,11 @@ class _Writer:
         for parameter in first.parameters:
             places[parameter.name] = ast.Attribute(ast.Name("self"), self.spec.parameter_path(first, parameter))
         for name, text in first.code.draws:
-            drawn = substitute(text, places)
             given = ast.Attribute(ast.Name("noise"), self.noise[dict(first.drawn)[name]])
+            if not text:
+                places[name] = ast.BoolOp(ast.And(), [ast.Name("noise"), given])
+                continue
+            drawn = substitute(text, places)
             variable = identifier(name, taken)
             taken.add(variable)
             lines += statement(f"{variable} = ", ast.IfExp(ast.Name("noise"), given, drawn))
@@ -317,6 +356,12 @@ class _Step:
     def label(self) -> str:
         return self.blocks[-1].label
 
+    @property
+    def draws(self) -> bool:
+        """Whether it comes with a line of its own, for its noise."""
+        code = self.blocks[0].code
+        return isinstance(code, Expression) and any(text for _, text in code.draws)
+
 
 # ---------------------------------------------------------------------------------------------- expressions, lines
 class _Substitute(ast.NodeTransformer):
@@ -345,9 +390,17 @@ def substitute(text: str, places: Mapping[str, ast.expr | list[ast.expr]]) -> as
 
 
 def statement(start: str, expression: ast.expr, indent: int = 8) -> list[str]:
-    """`start` and the expression on one line, or with the outermost call's arguments a line each."""
-    line = " " * indent + start + ast.unparse(expression)
-    if len(line) <= WIDTH or not isinstance(expression, ast.Call) or len(expression.args) < 2:
+    """`start` and the expression on one line, or with the outermost call's arguments or list over several."""
+    text = ", ".join(map(ast.unparse, expression.elts)) if isinstance(expression, ast.Tuple) else ast.unparse(expression)
+    line = " " * indent + start + text
+    if len(line) <= WIDTH or not isinstance(expression, ast.Call):
+        return [line]
+    if expression.args and isinstance(expression.args[0], ast.List):
+        begin = f"{' ' * indent}{start}{ast.unparse(expression.func)}(["
+        rest = "".join(f", {ast.unparse(a)}" for a in (*expression.args[1:], *expression.keywords))
+        rows = pack([ast.unparse(element) for element in expression.args[0].elts], len(begin))
+        return [begin + rows[0].lstrip(), *rows[1:-1], f"{rows[-1].rstrip(',')}]{rest})"] if len(rows) > 1 else [line]
+    if len(expression.args) < 2:
         return [line]
     return wrap(f"{start}{ast.unparse(expression.func)}", [ast.unparse(a) for a in (*expression.args, *expression.keywords)], indent)
 

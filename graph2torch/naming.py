@@ -28,6 +28,8 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
 
     outputs = {value: name.name for name, value in zip(graph.outputs, graph.results, strict=True)}
     siblings = [block.rule for block in blocks]
+    read_by = [frozenset(reader.rule for reader in following(block)) for block in blocks]
+    kinds = list(zip(siblings, read_by, strict=True))
     described: list[Block] = []
     origins = [printable(_common(sources.get(value, "") for value in block.reads)) for block in blocks]
     for i, block in enumerate(blocks):
@@ -36,11 +38,13 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
             sources=frozenset(source for source, rule in zip(origins, siblings, strict=True) if source and rule == block.rule),
             origins={name: printable(_common(sources.get(value, "") for value in values)) for name, values in block.inputs},
             makers=frozenset(makers[value] for value in block.reads if value in makers),
-            readers=frozenset(reader.rule for reader in following(block)),
+            readers=read_by[i],
             beyond=frozenset(second.rule for reader in following(block) for second in following(reader)),
             outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
             number=siblings[:i].count(block.rule),
             siblings=siblings.count(block.rule),
+            turn=kinds[:i].count(kinds[i]),
+            turns=kinds.count(kinds[i]),
         )
         described.append(rules[block.rule].describe(block, place))
     return _sequences(tuple(described), readers, set(graph.results), taken)

@@ -11,6 +11,7 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     describe(block, place)  optional: the block with its name, role, label and prefixes in the checkpoint
     EXAMPLE          ONNX graphs, as text, that the rule must match; inputs named in CONSTANTS become random constants
     RANGES           optional: name of a constant → the range its random values come from
+    MAKERS           optional: rules that make what the examples read, where not any number will do (probabilities)
     NEAR_MISS        ONNX graphs, as text, that it must refuse
 
 and, where torch has no layer of the kind, a `layer.py` beside it. Loading a rule never imports torch.

@@ -89,7 +89,8 @@ class Expression:
     """Code that is a Python expression over the pattern's names: `torch.exp(mu * 0 + log_sigma)`.
 
     Parameters of the block stand in it under their names and become the policy's own.
-    draws:   random draws it needs, each a name and an expression; the caller may pass the noise instead
+    draws:   random draws it needs, each a name and an expression for when the caller passes no noise; without an
+             expression the name is None then, for a function of the layer that draws by itself
     starred: the name that stands for several values, written `[*parts]`
     """
 
@@ -150,6 +151,7 @@ class Place:
     beyond:   rules of the blocks that read what those make
     outputs:  names of the policy's outputs that are made of it
     number:   how many blocks of its rule stand before it; siblings: how many there are in all
+    turn:     how many of those before it are read by the same rules; turns: how many of all are
     """
 
     source: str
@@ -161,6 +163,8 @@ class Place:
     outputs: tuple[str, ...]
     number: int
     siblings: int
+    turn: int = 0
+    turns: int = 1
 
     @property
     def observation(self) -> str:
@@ -203,7 +207,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A further method of the policy that computes only what it needs: `result` is an expression over `values`."""
+    """A further method of the policy that computes only what it needs: `result` is an expression over `values`.
+
+    layers: files with the classes and functions that it needs
+    """
 
     name: str
     returns: str
@@ -211,7 +218,7 @@ class Method:
     values: Mapping[str, str]
     comment: str = ""
     imports: tuple[str, ...] = ()
-    layer: Path | None = None
+    layers: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -291,5 +298,5 @@ def block_of(match: Match, code: Module | Expression, parameters: tuple[Paramete
             inputs.append((name, values))
     nodes = tuple(sorted({i for n in match.nodes for i in (n.index, *n.through)}))
     outputs = tuple(match.values[o] for o in match.pattern.outputs)
-    drawn = tuple((name, match.values[name]) for name, _ in code.draws) if isinstance(code, Expression) else ()
+    drawn = tuple((name, match.values.get(name, outputs[0])) for name, _ in code.draws) if isinstance(code, Expression) else ()
     return Block(rule="", code=code, inputs=tuple(inputs), outputs=outputs, parameters=parameters, nodes=nodes, drawn=drawn, **more)  # type: ignore[arg-type]

@@ -7,13 +7,14 @@
     differs  none of these
 
 Random operators are neither skipped nor compared as they are: in both graphs each becomes an input that is fed the
-same noise, and the tensors they draw from and scale with become outputs. Nothing counts as equal because it was not
-looked at: an output that was not compared is an error.
+same noise (an option, where one is drawn), and the tensors they draw from and scale with become outputs. The torch
+module is given noise that makes it draw the same, and what it draws from is compared too. Nothing counts as equal
+because it was not looked at: an output that was not compared is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,8 +24,9 @@ import onnx_graphsurgeon as gs
 import onnxruntime as ort
 
 from .bind import max_ulps
+from .emit import emit_inner
 from .errors import Graph2TorchError, ModelError, UnsupportedGraph
-from .graph import RANDOM, Array, ValueInfo
+from .graph import RANDOM, Array, Graph, ValueInfo
 from .isomorphism import Alignment
 from .spec import PolicySpec
 from .text import one_line, quoted
@@ -107,31 +109,37 @@ def verify(
     runs: list[str] = []
     refused: list[str] = []
     outputs = [o.name for o in spec.outputs]
-    shapes = _Shapes(original, [a for a, _ in draws])
+    sources = {v: f"{name} of {field}" for field, drawn in spec.noise.items() for name, v in _drawn_from(spec, drawn)}
+    choices = _choices(spec.graph)
+    noises = _Noise(original, [a for a, _ in draws], list(sources), choices)
+    inner = _inner(module, spec, list(sources))
     for optimised in (True, False):
         mine = _session(_pin(original, [a for a, _ in draws], probes=not optimised), optimised, "the original")
         theirs = _session(_pin(rebuilt, [b for _, b in draws], probes=not optimised), optimised, "the rebuilt graph")
         known = {i.name for i in theirs.get_inputs()}
         for label, kind, feed in cases:
-            noise = shapes.noise(feed, np.random.default_rng([seed, *label.encode()]), 8.0 if kind == "extreme" else 1.0)
+            noise = noises.draw(feed, np.random.default_rng([seed, *label.encode()]), 8.0 if kind == "extreme" else 1.0)
             if noise is None:
                 refused.append(label)
                 continue
             try:
-                expected = mine.run(None, {**feed, **{a: z for (a, _), z in zip(draws, noise, strict=True)}})
+                expected = mine.run(None, {**feed, **{a: z for (a, _), z in zip(draws, noise.drawn, strict=True)}})
             except Exception:  # the original itself can't do this batch
                 refused.append(label)
                 continue
             given = theirs.run(
-                None, {k: v for k, v in {**feed, **{b: z for (_, b), z in zip(draws, noise, strict=True)}}.items() if k in known}
+                None, {k: v for k, v in {**feed, **{b: z for (_, b), z in zip(draws, noise.drawn, strict=True)}}.items() if k in known}
             )
             names = [*outputs, *(f"noise scale {i}" for i in range(len(expected) - len(outputs)))]
             for name, a, b in zip(names, expected, given, strict=True):
                 results.setdefault(name, _Tally(name)).add(a, b)
             runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
             if optimised and kind in TORCH_KINDS:
-                for name, a, b in zip(outputs, expected, _run_module(module, spec, feed, noise, [a for a, _ in draws]), strict=False):
-                    torch_results.setdefault(name, _Tally(name)).add(a, b)
+                given = _run_module(module, spec, feed, noise.noise, [a for a, _ in draws])
+                for name, a, b in zip(outputs, expected, given, strict=False):
+                    torch_results.setdefault(name, _Tally(name)).add(a, noise.settle(choices[name], a, b) if name in choices else b)
+                for (value, name), b in zip(sources.items(), inner(feed), strict=True):
+                    torch_results.setdefault(name, _Tally(name)).add(noise.values[value], b)
     for name in outputs:
         if name not in results or name not in torch_results:
             raise UnsupportedGraph(
@@ -195,9 +203,10 @@ def _draws(original: onnx.ModelProto, rebuilt: onnx.ModelProto, alignment: Align
     mine, theirs = (_needed_draws(p) for p in (original, rebuilt))
     if {a for a, _ in pairs} == set(mine) and {b for _, b in pairs} == set(theirs):
         return pairs
-    if len(mine) != len(theirs):
+    kinds = [[n.op_type for n in p.graph.node if set(n.output) & set(d)] for p, d in ((original, mine), (rebuilt, theirs))]
+    if kinds[0] != kinds[1]:
         raise UnsupportedGraph(
-            f"The original draws {len(mine)} times and the rebuilt graph {len(theirs)} times; that can't be compared. Please report this model."
+            f"The original draws {', '.join(kinds[0])} and the rebuilt graph {', '.join(kinds[1])}; that can't be compared. Please report this model."
         )
     return list(zip(mine, theirs, strict=True))
 
@@ -229,7 +238,7 @@ def _pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.Mod
             for reader in tensor.outputs:
                 added += [t for t in reader.inputs if isinstance(t, gs.Variable) and t is not tensor]
         node.outputs.clear()
-        tensor.dtype, tensor.shape = tensor.dtype or np.float32, None
+        tensor.dtype, tensor.shape = _draw_type(node.attrs) if node.op == "Multinomial" else np.dtype(np.float32), None
         graph.inputs.append(tensor)
     for number, tensor in enumerate(added):  # each an output of its own: the tensor itself may be one in one graph only
         probe = gs.Variable(f"graph2torch.probe.{number}", tensor.dtype or np.float32)
@@ -240,33 +249,112 @@ def _pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.Mod
     return pinned
 
 
-class _Shapes:
-    """What shape of noise the original draws for an input: that of the operand it is drawn like."""
+class _Noise:
+    """What the original's random operators are made to draw, and the noise that makes the torch module draw the same.
 
-    def __init__(self, proto: onnx.ModelProto, draws: Sequence[str]) -> None:
+    Looked up along with it: the values that `probes` names, and what each ArgMax of an output chooses from.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, draws: Sequence[str], probes: Sequence[str], choices: Mapping[str, Sequence[str]]) -> None:
+        nodes = {o: n for n in proto.graph.node for o in n.output}
+        self.nodes = [nodes[name] for name in draws]
+        if not all(node.input for node in self.nodes):
+            raise UnsupportedGraph("The graph draws random numbers of a fixed shape, which no policy does; it can't be compared yet.")
+        self.wanted = list(dict.fromkeys([*(n.input[0] for n in self.nodes), *probes, *(v for values in choices.values() for v in values)]))
         self.session: Any = None
-        if draws:
-            likes = {o: n.input[0] for n in proto.graph.node for o in n.output if o in draws and n.input}
-            if len(likes) < len(draws):
-                raise UnsupportedGraph("The graph draws random numbers of a fixed shape, which no policy does; it can't be compared yet.")
+        if self.wanted:
             probe = onnx.ModelProto.FromString(proto.SerializeToString())
             del probe.graph.output[:]
-            self.likes = [likes[d] for d in draws]
-            probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(self.likes))
+            probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in self.wanted)
             self.session = _session(probe, True, "the original")
+            self.known = {i.name for i in self.session.get_inputs()}
 
-    def noise(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float) -> list[Array] | None:
-        """A normal draw for each random operator; with a `scale` that also drives samples beyond their bounds."""
+    def draw(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float) -> _Drawn | None:
+        """A draw for each random operator; with a `scale` that also drives normal samples beyond their bounds.
+
+        None if the original itself can't do this batch.
+        """
         if self.session is None:
-            return []
-        known = {i.name for i in self.session.get_inputs()}
+            return _Drawn([], [], {})
         try:
-            values = dict(
-                zip(dict.fromkeys(self.likes), self.session.run(None, {k: v for k, v in feed.items() if k in known}), strict=True)
-            )
-        except Exception:  # the original itself can't do this batch
+            found = self.session.run(None, {k: v for k, v in feed.items() if k in self.known})
+        except Exception:
             return None
-        return [(scale * rng.standard_normal(values[name].shape)).astype(np.float32) for name in self.likes]
+        values = dict(zip(self.wanted, found, strict=True))
+        drawn, noise = [], []
+        for node in self.nodes:
+            like = values[node.input[0]]
+            if node.op_type == "Multinomial":
+                given = {a.name: a.i for a in node.attribute}
+                chosen, uniform = _choose(like, given.get("sample_size", 1), rng)
+                drawn.append(chosen.astype(_draw_type(given)))
+                noise.append(uniform)
+            else:
+                numbers = scale * rng.standard_normal(like.shape) if "Normal" in node.op_type else rng.random(like.shape)
+                drawn.append(numbers.astype(np.float32))
+                noise.append(drawn[-1])
+        return _Drawn(drawn, noise, values)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """drawn: for the graphs; noise: for the module (uniform numbers where the graphs get options); values: of the original."""
+
+    drawn: list[Array]
+    noise: list[Array]
+    values: Mapping[str, Array]
+
+    def settle(self, choices: Sequence[str], a: Array, b: Array) -> Array:
+        """`b`, but with the options of `a` where both are equally good within the tolerance.
+
+        An index has no tolerance of its own: where torch and onnxruntime round two nearly equal numbers differently, each
+        may call another one the largest. What is compared there is the numbers that the two chose.
+        """
+        if a.shape != b.shape or a.ndim != 2 or a.shape[1] != len(choices):
+            return b
+        b = b.copy()
+        for row, column in np.argwhere(a != b):
+            numbers = self.values[choices[column]][row].astype(np.float64)
+            mine, theirs = int(a[row, column]), int(b[row, column])
+            known = 0 <= theirs < numbers.size
+            if known and abs(numbers[mine] - numbers[theirs]) <= TOLERANCE * max(1.0, float(np.max(np.abs(numbers)))):
+                b[row, column] = mine
+        return b
+
+
+def _choose(log_p: Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Options drawn by their log-probabilities, and for each a uniform number that falls among the cumulated ones there.
+
+    Not near an edge, where rounding would decide: a rare option gives way to the likeliest, and numbers stay off the
+    outer tenths of their option's share. Where nothing can be drawn (NaN), the option is 0.
+    """
+    with np.errstate(all="ignore"):
+        p = np.exp(log_p.astype(np.float64))
+        p /= p.sum(1, keepdims=True)
+    p[~np.isfinite(p).all(1)] = np.eye(1, p.shape[1])
+    ends = np.cumsum(p, 1)
+    chosen = (ends[:, None, :] <= rng.random((len(p), size, 1)) * ends[:, None, -1:]).sum(2)
+    rows = np.arange(len(p))[:, None]
+    chosen = np.where(p[rows, chosen] < 1e-3, p.argmax(1)[:, None], chosen)
+    uniform = ends[rows, chosen] - p[rows, chosen] * rng.uniform(0.1, 0.9, chosen.shape)
+    return chosen, uniform.astype(np.float32)
+
+
+def _draw_type(attributes: Mapping[str, Any]) -> np.dtype[Any]:
+    """Of what a Multinomial makes."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(attributes.get("dtype", onnx.TensorProto.INT32)))
+
+
+def _choices(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Output → what the ArgMax of each of its columns chooses from, for outputs that are such choices throughout."""
+    producer = {value: node for node in graph.nodes for value in node.outputs}
+    found = {}
+    for output, result in zip(graph.outputs, graph.results, strict=True):
+        node = producer.get(result)
+        parts = [] if node is None else [producer.get(v) for v in node.inputs] if node.op == "Concat" else [node]
+        if parts and all(part is not None and part.op == "ArgMax" and part.attributes == {"axis": 1} for part in parts):
+            found[output.name] = tuple(part.inputs[0] for part in parts if part is not None)
+    return found
 
 
 def _session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:
@@ -282,6 +370,27 @@ def _session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:
         raise kind(
             f"onnxruntime {ort.__version__} refuses {what} ({one_line(str(error), 200)}); without it there is no judge. Export the policy again, or use another onnxruntime."
         ) from None
+
+
+def _drawn_from(spec: PolicySpec, drawn: str) -> list[tuple[str, str]]:
+    """What the block that draws a value reads: each its name in the block, and the graph's value."""
+    block = next(b for b in spec.blocks if drawn in dict(b.drawn).values())
+    return [(name, value) for name, values in block.inputs for value in values]
+
+
+def _inner(module: Any, spec: PolicySpec, values: Sequence[str]) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """A function from inputs to inner values of the graph, as the module's layers compute them."""
+    import torch
+
+    namespace = dict(module.forward.__globals__)
+    exec(compile(emit_inner(spec, values), "inner", "exec"), namespace)
+
+    def run(feed: Mapping[str, Array]) -> list[Array]:
+        with torch.inference_mode():
+            found: list[torch.Tensor] = namespace["inner"](module, *(torch.from_numpy(np.array(feed[i.name])) for i in spec.inputs))
+        return [t.numpy() for t in found]
+
+    return run
 
 
 def _run_module(module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Sequence[Array], draws: Sequence[str]) -> list[Array]:

@@ -7,6 +7,7 @@ The output names, their order and the checkpoint's keys are those of ML-Agents 0
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import name_blocks
@@ -21,14 +22,15 @@ OUTPUTS = {
     "continuous_actions": ("continuous actions, sampled", None),
     "continuous_action_output_shape": ("number of continuous actions", "continuous_act_size_vector"),
     "deterministic_continuous_actions": ("continuous actions, deterministic", None),
-    "discrete_actions": ("discrete actions, sampled", None),
+    "discrete_actions": ("discrete actions", None),
     "discrete_action_output_shape": ("options of each discrete branch", "discrete_act_size_vector"),
     "deterministic_discrete_actions": ("discrete actions, deterministic", None),
     "recurrent_out": ("memory for the next step", None),
-    "action": ("actions of the former format, drawn a second time", None),
+    "action": ("actions of the former format", None),
     "is_continuous_control": ("1 if the actions are continuous", "is_continuous_int_deprecated"),
     "action_output_shape": ("number of actions, former format", "act_size_vector_deprecated"),
 }
+DISCRETE, HYBRID = (Path(__file__).parent / f"{kind}_distribution" / "layer.py" for kind in ("discrete", "hybrid"))
 
 
 def detect(graph: Graph) -> bool:
@@ -41,43 +43,140 @@ def policy_module() -> str:
 
 
 def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
-    inputs, outputs = _inputs(graph), _outputs(graph)
-    taken = {*MEMBERS, "load", *(i.field for i in inputs), *(o.field for o in outputs)}
+    taken = {*MEMBERS, "load", *(identifier(v.name) for v in (*graph.inputs, *graph.outputs))}
     blocks = name_blocks(graph, blocks, rules, taken)
+    heads = Heads(blocks)
+    inputs, outputs = _inputs(graph, heads), _outputs(graph, heads)
     return PolicySpec(
         family="mlagents",
-        title=_title(blocks, outputs),
+        title=_title(blocks, heads, outputs),
         graph=graph,
         inputs=inputs,
         outputs=outputs,
         blocks=blocks,
-        noise=_noise(blocks, outputs),
-        methods=_with_memory(_methods(blocks), outputs),
+        noise=_noise(heads, outputs),
+        methods=_with_memory(_methods(heads, outputs), outputs),
     )
 
 
-def _title(blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> str:
+def _title(blocks: tuple[Block, ...], heads: "Heads", outputs: tuple[Output, ...]) -> str:
     layers = [block.code.arguments for block in blocks if block.rule == "linear" and isinstance(block.code, Module)]
     kinds = " and ".join(kind for kind in ("continuous", "discrete") if any(kind in o.name and "shape" not in o.name for o in outputs))
     if not layers:
         return f"{kinds or 'no'} actions"
-    sizes = [f"{layers[0][0]} observations", *(str(size) for _, size in layers[:-1]), f"{layers[-1][1]} {kinds} actions"]
+    hidden = [
+        block.code.arguments for block in blocks if block.rule == "linear" and isinstance(block.code, Module) and block.sequence == "body"
+    ]
+    actions = [f"{heads.actions} continuous"] if heads.actions else []
+    actions += [f"{_plus(heads.options)} discrete"] if heads.options else []
+    sizes = [f"{layers[0][0]} observations", *(str(size) for _, size in hidden), f"{' and '.join(actions) or 'no'} actions"]
     return " → ".join(sizes)
 
 
+# ---------------------------------------------------------------------------------------------- heads
+class Heads:
+    """The end of a policy: its Gaussian, and its discrete branches in order.
+
+    mu, sigma: values of the Gaussian, or None; bounded: how its sample becomes an action ("torch.tanh(mu)")
+    actions:   number of continuous actions; options: of options of each branch
+    logits, p: value of each branch's (masked) logits and probabilities
+    """
+
+    def __init__(self, blocks: tuple[Block, ...]) -> None:
+        self.blocks = blocks
+        self.maker = {value: block for block in blocks for value in block.outputs}
+        self.readers: dict[str, list[Block]] = {}
+        for block in blocks:
+            for value in block.reads:
+                self.readers.setdefault(value, []).append(block)
+        self.mu = self.sigma = None
+        self.bounded = "mu"
+        for block in blocks:
+            if block.rule == "gaussian_sample":
+                self.mu, self.sigma = (dict(block.inputs)[name][0] for name in ("mu", "sigma"))
+                after = {reader.rule for reader in self.readers.get(block.outputs[0], ())}
+                self.bounded = (
+                    "torch.clamp(mu, -3, 3) / 3" if "bounded_action" in after else "torch.tanh(mu)" if "squashed_action" in after else "mu"
+                )
+        self.actions = _width(self.maker.get(self.mu or ""))
+        self.branches = [b for b in blocks if b.rule == "linear" and re.fullmatch(r"(branch|values)(_\d+)*", b.name)]
+        self.options = [_width(branch) for branch in self.branches]
+        softmax = {self.branch(block.outputs[0]): block for block in blocks if block.rule == "softmax"}
+        chosen = [softmax[i] for i in range(len(self.branches)) if i in softmax]
+        self.logits, self.p = [block.reads[0] for block in chosen], [block.outputs[0] for block in chosen]
+
+    def branch(self, value: str) -> int | None:
+        """Which branch a value comes from."""
+        todo, seen = [value], set()
+        while todo:
+            block = self.maker.get(todo.pop())
+            if block is None or id(block) in seen:
+                continue
+            seen.add(id(block))
+            if any(block is branch for branch in self.branches):
+                return next(i for i, branch in enumerate(self.branches) if block is branch)
+            if block.rule not in ("linear", "silu"):
+                todo += block.reads
+        return None
+
+    def meaning(self, value: str) -> str:
+        """What an output is, by what makes it: "one of 3 and 2 options, sampled"; "" for what isn't a discrete action."""
+        block = self.maker.get(value)
+        parts = [value] if block is None or block.rule != "concat" else list(block.reads)
+        kinds = {maker.rule if (maker := self.maker.get(part)) else "" for part in parts}
+        numbers = [self.branch(part) for part in parts]
+        options = [self.options[n] for n in numbers if n is not None]
+        if kinds == {"draw_action"}:
+            return f"one of {_and(options)} options, sampled"
+        if kinds == {"best_action"}:
+            return f"the likeliest of {_and(options)} options"
+        if kinds == {"greedy_action"}:
+            return f"the option of {_and(options)} with the highest value"
+        if kinds == {"log_probability"}:
+            alone = f" of branch {numbers[0]} alone" if len(self.branches) > len(parts) else ""
+            return f"log-probabilities of {_plus(options)} options{alone}{_slices(options)}"
+        if "log_probability" in kinds:
+            return f"continuous actions, drawn a second time, then log-probabilities of {_plus(options)} options"
+        return ""
+
+
+def _width(block: Block | None) -> int:
+    """How many numbers a linear layer gives."""
+    size = block.code.arguments[1] if block and block.rule == "linear" and isinstance(block.code, Module) else 0
+    return size if isinstance(size, int) else 0
+
+
+def _plus(options: list[int]) -> str:
+    return "+".join(map(str, options))
+
+
+def _and(options: list[int]) -> str:
+    """ "3", "3 and 2", "3, 2 and 5" """
+    words = [str(n) for n in options]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else "no"
+
+
+def _slices(options: list[int]) -> str:
+    """Where each branch stands among the columns."""
+    if len(options) < 2:
+        return ""
+    ends = [sum(options[: i + 1]) for i in range(len(options))]
+    return ": columns " + ", ".join(f"{end - n}:{end}" for n, end in zip(options, ends, strict=True))
+
+
 # ---------------------------------------------------------------------------------------------- the contract
-def _inputs(graph: Graph) -> tuple[Input, ...]:
+def _inputs(graph: Graph, heads: Heads) -> tuple[Input, ...]:
     used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     fields: set[str] = {"self", "noise"}
     inputs = []
     for value in graph.inputs:
         field = identifier(value.name, fields, "input")
         fields.add(field)
-        inputs.append(Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value), value.name in used))
+        inputs.append(Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value, heads), value.name in used))
     return tuple(inputs)
 
 
-def _input_meaning(value: ValueInfo) -> str:
+def _input_meaning(value: ValueInfo, heads: Heads) -> str:
     kind = {2: "a vector", 3: "a list of entities", 4: "an image (channels, height, width)"}.get(len(value.shape), "a tensor")
     if number := re.fullmatch(r"obs_(\d+)", value.name):
         return f"observation {number.group(1)}: {kind}, as the environment gives it"
@@ -86,7 +185,7 @@ def _input_meaning(value: ValueInfo) -> str:
     if value.name.startswith("visual_observation"):
         return f"visual observation {printable(value.name.removeprefix('visual_observation_'))}"
     if value.name == "action_masks":
-        return "1 allows an option, 0 forbids it"
+        return f"a mask of {_plus(heads.options)} options, 1 allows, 0 forbids" if heads.options else "1 allows an option, 0 forbids it"
     if value.name == "recurrent_in":
         return f"memory of the step before{_halves(value)}; zeros at first"
     return kind
@@ -104,16 +203,17 @@ def _size(value: ValueInfo) -> str:
     return value.size
 
 
-def _outputs(graph: Graph) -> tuple[Output, ...]:
+def _outputs(graph: Graph, heads: Heads) -> tuple[Output, ...]:
     fields = set(MEMBERS)
+    values = dict(zip((o.name for o in graph.outputs), graph.results, strict=True))
     outputs = []
     for declared, value in zip(graph.outputs, graph.results, strict=True):
         field = identifier(declared.name, fields, "output")
         fields.add(field)
         meaning, key = OUTPUTS.get(declared.name, ("", None))
         constant = graph.constants.get(value)
-        if declared.name == "recurrent_out":
-            meaning += _halves(declared)
+        if constant is None:
+            meaning = _output_meaning(declared, meaning, value, values, heads)
         outputs.append(
             Output(
                 declared.name, field, _size(declared), declared.dtype.name, meaning, value, constant, key if constant is not None else None
@@ -122,36 +222,74 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _noise(blocks: tuple[Block, ...], outputs: tuple[Output, ...]) -> dict[str, str]:
-    """Noise field, called after the output it ends in → the value that is drawn."""
-    reads = {value: block for block in blocks for value in block.reads}
+def _output_meaning(declared: ValueInfo, meaning: str, value: str, values: Mapping[str, str], heads: Heads) -> str:
+    name, discrete = declared.name, heads.meaning(value)
+    if name == "recurrent_out":
+        return f"{meaning}{_halves(declared)}"
+    if name == "action":
+        same = discrete and discrete == heads.meaning(values.get("discrete_actions", ""))
+        return (
+            f"discrete_actions under its former name: {discrete}"
+            if same
+            else f"{meaning}{f': {discrete}' if discrete else ', drawn a second time'}"
+        )
+    if name == "deterministic_continuous_actions" and value == heads.mu and heads.bounded != "mu":
+        return f"{meaning}: mu as it is, neither squashed nor clipped, which is ML-Agents' way"
+    return f"{meaning}: {discrete}" if discrete else meaning
+
+
+def _noise(heads: Heads, outputs: tuple[Output, ...]) -> dict[str, str]:
+    """Noise field, called after the branch or after the output it ends in → the value that is drawn."""
     by_value = {output.value: output.field for output in outputs}
     noise: dict[str, str] = {}
-    for block in blocks:
+    for block in heads.blocks:
         for _, drawn in block.drawn:
             value = block.outputs[0]
-            while value not in by_value and value in reads:
-                value = reads[value].outputs[0]
-            noise[identifier(by_value.get(value, "noise"), noise)] = drawn
+            while value not in by_value and value in heads.readers:
+                value = heads.readers[value][0].outputs[0]
+            name = f"branch_{heads.branch(drawn) or 0}" if block.rule == "draw_action" else by_value.get(value, "noise")
+            noise[identifier(name, noise)] = drawn
     return noise
 
 
-def _methods(blocks: tuple[Block, ...]) -> tuple[Method, ...]:
-    scale = next((b for b in blocks if b.rule == "gaussian_scale"), None)
-    bounded = next((b for b in blocks if b.rule == "bounded_action"), None)
-    if scale is None or bounded is None:
+# ---------------------------------------------------------------------------------------------- methods
+def _methods(heads: Heads, outputs: tuple[Output, ...]) -> tuple[Method, ...]:
+    act: list[str] = []
+    values: dict[str, str] = {}
+    comment = "deterministic actions alone"
+    given = {output.name: output.value for output in outputs}
+    if heads.mu is not None:
+        raw = given.get("deterministic_continuous_actions") == heads.mu
+        act.append("mu" if raw else heads.bounded)
+        values["mu"] = heads.mu
+        comment += ": mu as it is, which is ML-Agents' way" if raw and heads.bounded != "mu" else ""
+    if heads.p:
+        best = [f"p_{i}.argmax(1, keepdim=True)" for i in range(len(heads.p))]
+        act.append(f"torch.cat([{', '.join(best)}], dim=1)" if len(best) > 1 else best[0])
+        values |= {f"p_{i}": value for i, value in enumerate(heads.p)}
+    elif any(block.rule == "greedy_action" for block in heads.blocks):
+        act.append("actions")
+        values["actions"] = next(block.outputs[0] for block in heads.blocks if block.rule == "greedy_action")
+    if not act:
         return ()
-    mu, sigma = scale.reads[0], scale.outputs[0]
-    return (
-        Method("act", "Tensor", "torch.clamp(mu, -3, 3) / 3", {"mu": mu}, "deterministic actions alone"),
-        Method(
-            "distribution",
-            "torch.distributions.Distribution",
-            "torch.distributions.Independent(torch.distributions.Normal(mu, sigma), 1)",
-            {"mu": mu, "sigma": sigma},
-            "of the actions before clip and / 3",
-        ),
-    )
+    returns = "Tensor" if len(act) == 1 else "tuple[Tensor, Tensor]"
+    methods = [Method("act", returns, ", ".join(act), values, comment)]
+    normal = "torch.distributions.Independent(torch.distributions.Normal(mu, sigma), 1)"
+    branches = f"Branches({', '.join(f'logits_{i}' for i in range(len(heads.p)))})"
+    before = {"mu": "", "torch.tanh(mu)": "before tanh"}.get(heads.bounded, "before clip and / 3")
+    logits = {f"logits_{i}": value for i, value in enumerate(heads.logits)}
+    if heads.mu and heads.sigma and heads.p:
+        gaussian = {"mu": heads.mu, "sigma": heads.sigma}
+        comment = f"of the continuous actions {before}, and of the branches"
+        methods.append(
+            Method("distribution", "Hybrid", f"Hybrid({normal}, {branches})", gaussian | logits, comment, layers=(DISCRETE, HYBRID))
+        )
+    elif heads.mu and heads.sigma:
+        gaussian = {"mu": heads.mu, "sigma": heads.sigma}
+        methods.append(Method("distribution", "torch.distributions.Distribution", normal, gaussian, f"of the actions {before}".rstrip()))
+    elif heads.p:
+        methods.append(Method("distribution", "Branches", branches, logits, "", layers=(DISCRETE,)))
+    return tuple(methods)
 
 
 def _with_memory(methods: tuple[Method, ...], outputs: tuple[Output, ...]) -> tuple[Method, ...]:

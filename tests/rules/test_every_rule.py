@@ -55,11 +55,15 @@ def instance(rule: Rule, text: str, sizes: dict[str, int], rng: np.random.Genera
 
 
 def recognise_with(rule: Rule, proto: onnx.ModelProto) -> Recognised:
-    """The graph as seen by this rule alone."""
+    """The graph as seen by this rule alone, or with those that make what its examples read."""
     generic = BOOK.families[-1]
-    book = RuleBook(((rule.family, generic[1], (rule,)),))
+    book = RuleBook(((rule.family, generic[1], (rule, *(r for r in RULES if r.family == rule.family and r.name in makers(rule)))),))
     model = Model(Path("example.onnx"), "0" * 64, 0, proto, read_graph(proto, "example"))
     return Recognised(model, book.recognise(canonicalise(model.graph)), book)
+
+
+def makers(rule: Rule) -> tuple[str, ...]:
+    return tuple(getattr(rule.module, "MAKERS", ()))
 
 
 def test_there_are_rules_and_each_brings_examples() -> None:
@@ -85,7 +89,7 @@ def test_layer_computes_the_pattern_and_matches_again(rule: Rule, text: str, see
     rng = np.random.default_rng([seed, zlib.crc32(text.encode())])
     recognised = recognise_with(rule, instance(rule, text, {}, rng))
     spec = recognised.spec
-    assert [block.rule for block in spec.blocks] == [rule.name]
+    assert [block.rule for block in spec.blocks] == [*makers(rule), rule.name]
     assert not spec.unexplained and not spec.coverage().inert
 
     made = rebuild(recognised)
@@ -94,7 +98,7 @@ def test_layer_computes_the_pattern_and_matches_again(rule: Rule, text: str, see
     assert all(f.compared for f in (*made.verification.rebuilt, *made.verification.module))
 
     again = recognise_with(rule, made.rebuilt).spec
-    assert [block.rule for block in again.blocks] == [rule.name]
+    assert [block.rule for block in again.blocks] == [*makers(rule), rule.name]
     assert not again.unexplained
 
 

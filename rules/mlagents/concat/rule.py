@@ -19,5 +19,10 @@ def lift(match: Match) -> Block:
     return block_of(match, Expression(f"torch.cat([*parts], dim={match.attributes['axis']})", starred="parts"))
 
 
+ACTIONS = frozenset({"draw_action", "best_action", "log_probability"})
+
+
 def describe(block: Block, place: Place) -> Block:
+    if place.makers & ACTIONS:
+        return replace(block, label=place.outputs[0] if place.outputs else "", role="head: actions of all branches")
     return replace(block, role="observations side by side")

@@ -1,7 +1,7 @@
 """Standard deviation of the Gaussian policy: exp(mu · 0 + log_sigma).
 
 PPO and POCA train one log sigma an action, whatever the observation. ML-Agents' `GaussianDistribution` spreads it over
-the batch by adding mu · 0, which keeps NaN and infinity of mu.
+the batch by adding mu · 0, which keeps NaN and infinity of mu. Before 1.0 it was exp(log_sigma), one row for the batch.
 """
 
 from dataclasses import replace
@@ -11,16 +11,22 @@ import numpy as np
 from graph2torch.match import Match, Refusal
 from graph2torch.spec import Block, Expression, Parameter, Place, block_of
 
-PATTERNS = """GaussianScale (mu, log_sigma) => (sigma) {
-    zero = Constant <value = float {0.0}> ()
-    z = Mul (mu, zero)
-    s = Add (z, log_sigma)
-    sigma = Exp (s)
-}"""
+PATTERNS = (
+    """GaussianScale (mu, log_sigma) => (sigma) {
+        zero = Constant <value = float {0.0}> ()
+        z = Mul (mu, zero)
+        s = Add (z, log_sigma)
+        sigma = Exp (s)
+    }""",
+    "GaussianScaleOfOneRow (log_sigma) => (sigma) { sigma = Exp (log_sigma) }",
+)
 CONSTANTS = ("log_sigma",)
 
-EXAMPLE = """scale (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, n] sigma) {
-    zero = Constant <value = float {0.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }"""
+EXAMPLE = (
+    """scale (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, n] sigma) {
+        zero = Constant <value = float {0.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }""",
+    "row (float[1, n] log_sigma) => (float[1, n] sigma) { sigma = Exp (log_sigma) }",
+)
 NEAR_MISS = """one (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, n] sigma) {
     zero = Constant <value = float {1.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }"""
 
@@ -36,7 +42,7 @@ def check(match: Match) -> Refusal | None:
 
 def lift(match: Match) -> Block:
     log_sigma = Parameter("log_sigma", match.values["log_sigma"], key="log_sigma")
-    return block_of(match, Expression("torch.exp(mu * 0 + log_sigma)"), (log_sigma,))
+    return block_of(match, Expression("torch.exp(mu * 0 + log_sigma)" if "mu" in match.values else "torch.exp(log_sigma)"), (log_sigma,))
 
 
 def describe(block: Block, place: Place) -> Block:

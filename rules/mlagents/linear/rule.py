@@ -45,14 +45,23 @@ def _weight(match: Match) -> str:
     return "weight_t" if "weight_t" in match.values else "weight"
 
 
-HEADS = frozenset({"gaussian_scale", "gaussian_sample", "bounded_action"})
+MEANS = frozenset({"gaussian_scale", "gaussian_sample", "bounded_action"})
+BRANCHES = frozenset({"action_mask", "softmax"})
 
 
 def describe(block: Block, place: Place) -> Block:
-    if place.readers & HEADS:
+    if place.readers & MEANS:
         return replace(
             block, name="mu", label="mu", role="head: mean of the actions, mu", prefixes=("action_model._continuous_distribution.mu",)
         )
+    if "conditional_scale" in place.readers:
+        layer = "action_model._continuous_distribution.log_sigma"
+        return replace(block, name="log_sigma", role="head: logarithm of the standard deviation", prefixes=(layer,))
+    if place.readers & BRANCHES:
+        layer = f"action_model._discrete_distribution.branches.{place.turn}"
+        return replace(block, name=f"branch_{place.turn}", role=f"head: logits of branch {place.turn}", prefixes=(layer,))
+    if "greedy_action" in place.readers:
+        return replace(block, name="values", label="q", role="head: value of each option, Q")
     if "flatten" in place.makers:
         role = f"encoder of {place.source or 'the observations'}: dense layer"
         dense = "dense" if "relu" in place.readers else "dense.{n}"  # the resnet encoder has its ReLU elsewhere

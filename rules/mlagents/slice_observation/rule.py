@@ -31,4 +31,5 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, role=f"one observation of {place.source or 'several'}")
+    what = "mask of one branch" if place.source == "action_masks" else "one observation"
+    return replace(block, role=f"{what} of {place.source or 'several'}")

@@ -1,0 +1,65 @@
+"""Probabilities of a discrete branch's options: softmax over the last axis of a matrix.
+
+Below opset 13 Softmax flattens all axes from `axis` on, which is torch's softmax only where `axis` is the last one. So
+this rule takes matrices, [batch, options], and nothing else.
+"""
+
+from dataclasses import replace
+
+from graph2torch.graph import Graph
+from graph2torch.match import Match, Refusal
+from graph2torch.spec import Block, Expression, Place, block_of
+
+PATTERNS = "Softmax <axis> (x) => (y) { y = Softmax <axis: int = @axis> (x) }"
+
+EXAMPLE = (
+    "matrix (float[batch, n] x) => (float[batch, n] y) { y = Softmax <axis = 1> (x) }",
+    "last (float[batch, n] x) => (float[batch, n] y) { y = Softmax <axis = -1> (x) }",
+)
+NEAR_MISS = (
+    "rows (float[batch, n] x) => (float[batch, n] y) { y = Softmax <axis = 0> (x) }",
+    "three (float[batch, k, n] x) => (float[batch, k, n] y) { y = Softmax <axis = 1> (x) }",
+)
+ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Log", "Exp", "Clip", "Slice", "Softmax", "Sigmoid", "Tanh"})
+
+
+def check(match: Match) -> Refusal | None:
+    if match.attributes["axis"] not in (1, -1):
+        return Refusal(f"its axis is {match.attributes['axis']}, not the options'", match.nodes[0])
+    if not is_matrix(match.graph, match.values["x"]):
+        return Refusal("what it reads isn't known to be a matrix, [batch, options]", match.nodes[0])
+    return None
+
+
+def is_matrix(graph: Graph, value: str) -> bool:
+    """Whether a value surely has two axes: it comes from Gemm or from inputs of two axes, element by element."""
+    producer = {output: node for node in graph.nodes for output in node.outputs}
+    ranks = {i.name: len(i.shape) for i in graph.inputs} | {name: array.ndim for name, array in graph.constants.items()}
+    todo, seen, found = [value], set(), False
+    while todo:
+        name = todo.pop()
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        if name in ranks:
+            found |= ranks[name] == 2
+            if ranks[name] > 2:
+                return False
+        elif producer[name].op == "Gemm":
+            found = True
+        elif producer[name].op in ("Slice", "Clip"):
+            todo.append(producer[name].inputs[0])
+        elif producer[name].op in ELEMENTWISE:
+            todo += producer[name].inputs
+        else:
+            return False
+    return found
+
+
+def lift(match: Match) -> Block:
+    return block_of(match, Expression(f"torch.softmax(x, dim={match.attributes['axis']})"))
+
+
+def describe(block: Block, place: Place) -> Block:
+    label = "p" if place.siblings == 1 else f"p_{place.number}"
+    return replace(block, label=label, role=f"head: probabilities of the options of branch {place.number}")

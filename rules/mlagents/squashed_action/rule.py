@@ -1,0 +1,20 @@
+"""Continuous action of SAC as the environment gets it: tanh(x), so within ±1."""
+
+from dataclasses import replace
+
+from graph2torch.match import Match
+from graph2torch.spec import Block, Expression, Place, block_of
+
+PATTERNS = "SquashedAction (x) => (y) { y = Tanh (x) }"
+
+EXAMPLE = "squashed (float[batch, n] x) => (float[batch, n] y) { y = Tanh (x) }"
+NEAR_MISS = "sigmoid (float[batch, n] x) => (float[batch, n] y) { y = Sigmoid (x) }"
+
+
+def lift(match: Match) -> Block:
+    return block_of(match, Expression("torch.tanh(x)"))
+
+
+def describe(block: Block, place: Place) -> Block:
+    drawn = "gaussian_sample" in place.makers
+    return replace(block, label="sampled" if drawn else "", role=f"head: {'sampled' if drawn else 'deterministic'} actions within ±1")

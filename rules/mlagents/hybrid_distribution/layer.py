@@ -2,7 +2,7 @@ from torch import Tensor
 
 
 class Hybrid:  # continuous: a distribution with mean and stddev; discrete: Branches
-    def __init__(self, continuous, discrete) -> None:
+    def __init__(self, continuous, discrete):
         self.continuous, self.discrete = continuous, discrete
 
     def log_prob(self, continuous_actions: Tensor, discrete_actions: Tensor) -> Tensor:

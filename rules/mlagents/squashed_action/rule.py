@@ -2,13 +2,22 @@
 
 from dataclasses import replace
 
-from graph2torch.match import Match
+from graph2torch.match import Match, Refusal
 from graph2torch.spec import Block, Expression, Place, block_of
 
 PATTERNS = "SquashedAction (x) => (y) { y = Tanh (x) }"
 
 EXAMPLE = "squashed (float[batch, n] x) => (float[batch, n] y) { y = Tanh (x) }"
-NEAR_MISS = "sigmoid (float[batch, n] x) => (float[batch, n] y) { y = Sigmoid (x) }"
+NEAR_MISS = (
+    "sigmoid (float[batch, n] x) => (float[batch, n] y) { y = Sigmoid (x) }",
+    "inner (float[batch, n] x) => (float[batch, n] y) { t = Tanh (x) y = Mul (t, x) }",
+)
+
+
+def check(match: Match) -> Refusal | None:
+    action = match.values["y"]
+    others = any(action in node.inputs for node in match.graph.nodes)
+    return None if action in match.graph.results and not others else Refusal("it is no action: something else reads it", match.nodes[0])
 
 
 def lift(match: Match) -> Block:

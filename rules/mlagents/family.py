@@ -172,7 +172,9 @@ def _inputs(graph: Graph, heads: Heads) -> tuple[Input, ...]:
     for value in graph.inputs:
         field = identifier(value.name, fields, "input")
         fields.add(field)
-        inputs.append(Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value, heads), value.name in used))
+        inputs.append(
+            Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value, heads), value.name in used)
+        )
     return tuple(inputs)
 
 

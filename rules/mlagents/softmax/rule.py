@@ -4,9 +4,10 @@ Below opset 13 Softmax flattens all axes from `axis` on, which is torch's softma
 this rule takes matrices, [batch, options], and nothing else.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from graph2torch.graph import Graph
+from graph2torch.graph import Graph, Node
 from graph2torch.match import Match, Refusal
 from graph2torch.spec import Block, Expression, Place, block_of
 
@@ -49,11 +50,22 @@ def is_matrix(graph: Graph, value: str) -> bool:
             found = True
         elif producer[name].op in ("Slice", "Clip"):
             todo.append(producer[name].inputs[0])
+        elif (total := sum_over_one_axis(graph, producer, name)) is not None:
+            todo.append(total)
         elif producer[name].op in ELEMENTWISE:
             todo += producer[name].inputs
         else:
             return False
     return found
+
+
+def sum_over_one_axis(graph: Graph, producer: Mapping[str, Node], name: str) -> str | None:
+    """What is summed, where `name` is a sum over one axis that is put back as an axis of one: it has as many axes."""
+    unsqueeze, total = producer[name], producer.get(producer[name].inputs[0])
+    if unsqueeze.op != "Unsqueeze" or total is None or total.op != "ReduceSum" or total.attributes != {"keepdims": 0}:
+        return None
+    axes = [graph.constants.get(node.inputs[1]) if len(node.inputs) == 2 else None for node in (unsqueeze, total)]
+    return total.inputs[0] if all(a is not None and a.size == 1 for a in axes) else None
 
 
 def lift(match: Match) -> Block:

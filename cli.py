@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # a broken device plugin must not take the CPU down
 
-import typer
+
+def interrupted(*_: object) -> NoReturn:
+    """Ctrl-C ends the process at once, in whatever library it is: what writes files waits and tidies up by itself.
+
+    A KeyboardInterrupt would be lost in callbacks, or become another error where a library is being imported.
+    """
+    with suppress(OSError):
+        os.write(2, (b"\r\x1b[K" if os.isatty(2) else b"") + b"graph2torch: interrupted; nothing is left half written.\n")
+    os._exit(130)
+
+
+def watch() -> None:
+    """Sets `interrupted` for Ctrl-C, unless that is ignored (in the background) or somebody else's business."""
+    with suppress(ValueError):  # not in the main thread
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupted)
+
+
+if __name__ == "__main__":
+    watch()  # here already: importing typer takes a while
+
+import typer  # noqa: E402
 
 P = ParamSpec("P")
 
@@ -36,11 +59,14 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            return command(*args, **kwargs)
+            try:
+                return command(*args, **kwargs)
+            finally:
+                flush()
         except KeyboardInterrupt:
-            fail("interrupted; nothing was written.", 130)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fail("interrupted; nothing is left half written.", 130)
+        except BrokenPipeError:  # who read our output has seen enough
+            silence()
             sys.exit(2)
         except (typer.Exit, typer.BadParameter):
             raise
@@ -52,8 +78,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
             if isinstance(error, Graph2TorchError):
                 fail(str(error), error.exit_status)
-            if isinstance(error, MemoryError):
-                fail("there is not enough memory for this model; nothing was written.", 2)
+            if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+                fail("there is not enough memory for this model; nothing was written. Close other programs, or use a larger machine.", 2)
             fail(
                 f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Please report it with the output of `graph2torch --debug …`.",
                 2,
@@ -62,9 +88,33 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
+NO_MEMORY = ("bad_alloc", "not enough memory", "can't allocate memory", "Failed to allocate memory")  # torch's and onnxruntime's
+
+
 def fail(message: str, status: int) -> NoReturn:
-    sys.stderr.write(f"graph2torch: {message}\n")
+    with suppress(OSError):  # nobody listens
+        sys.stderr.write(f"graph2torch: {message}\n")
+        sys.stderr.flush()
     sys.exit(status)
+
+
+def flush() -> None:
+    """Writes what was printed so far, so that a full disk or a closed pipe is noticed while it can be told."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence()
+        fail(
+            f"the output can't be printed: {error.strerror or error}. What the command wrote to files is whole; make room and print it again.",
+            2,
+        )
+
+
+def silence() -> None:
+    """What is still to be printed goes nowhere; else Python would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Settings:
@@ -201,8 +251,25 @@ class Progress:
             sys.stderr.flush()
 
 
+def open_streams() -> None:
+    """Closed standard streams are opened on the null device: files must not take their numbers, nor `print` their place.
+
+    What a stream's encoding doesn't have is escaped instead of being an error.
+    """
+    while os.open(os.devnull, os.O_RDWR) <= 2:  # takes the lowest free number
+        pass
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Runs the command line."""
+    open_streams()
+    watch()
     app()
 
 

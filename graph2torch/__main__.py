@@ -35,7 +35,11 @@ def command_line() -> ModuleType:
 
 def main() -> int | None:
     """Runs the command line and gives its exit status."""
-    status: int | None = command_line().main()
+    try:
+        status: int | None = command_line().main()
+    except KeyboardInterrupt:  # while it was imported; once it runs, it takes care of this itself
+        sys.stderr.write("graph2torch: interrupted; nothing was written.\n")
+        return 130
     return status
 
 

@@ -223,7 +223,7 @@ def _staged(target: Path, force: bool, stop_if_asked: Callable[[], None] = lambd
     """A temporary folder that becomes `target` if all goes well; if not, it and the folders above that it needed disappear."""
     token = secrets.token_hex(4)
     temporary, old = (target.parent / f".graph2torch-{token}{end}" for end in ("", "-old"))
-    missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
+    missing = [p for p in (target.parent, *target.parent.parents) if not _exists(p)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir()
@@ -239,14 +239,21 @@ def _staged(target: Path, force: bool, stop_if_asked: Callable[[], None] = lambd
             f"choose another with -o."
         ) from None
     finally:
-        if old.exists() and not target.exists():
+        if _exists(old) and not _exists(target):
             old.rename(target)
         for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        if not target.exists():
+        if not _exists(target):
             for folder in missing:
                 with suppress(OSError):  # somebody else put something there
                     folder.rmdir()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is too long
+        return False
 
 
 class _StoppedError(BaseException):

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor, nn
 
 
-class LSTM(nn.Module):  # one step of every agent; the memory is [1, agents, hidden state + cell state]
+class LSTM(nn.Module):  # one step of every agent; nn.LSTM would do the same, but torch.compile refuses it
     def __init__(self, features: int, size: int) -> None:
         super().__init__()
         self.features, self.size = features, size
@@ -11,8 +11,11 @@ class LSTM(nn.Module):  # one step of every agent; the memory is [1, agents, hid
         self.bias_ih_l0 = nn.Parameter(torch.zeros(4 * size))
         self.bias_hh_l0 = nn.Parameter(torch.zeros(4 * size))
 
-    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:  # what nn.LSTM calls; torch.compile refuses that module
-        x, state = x.reshape(-1, 1, self.features), (memory[:, :, : self.size], memory[:, :, self.size :])
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.reshape(-1, 1, self.features)
+        if memory.shape != (1, len(x), 2 * self.size):  # torch.lstm itself doesn't look
+            raise ValueError(f"memory of shape {list(memory.shape)}, not [1, {len(x)}, {2 * self.size}]: hidden, then cell state")
+        state = memory[:, :, : self.size], memory[:, :, self.size :]
         weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
         y, hidden, cell = torch.lstm(
             x, state, weights, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=True

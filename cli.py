@@ -62,7 +62,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             try:
                 return command(*args, **kwargs)
             finally:
-                flush()
+                sys.stdout.flush()  # a full disk or a closed pipe is noticed while it can be told
         except KeyboardInterrupt:
             fail("interrupted; nothing is left half written.", 130)
         except BrokenPipeError:  # who read our output has seen enough
@@ -73,22 +73,28 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             if Settings.debug:
                 raise
-            from graph2torch.errors import Graph2TorchError
-            from graph2torch.text import one_line
-
-            if isinstance(error, Graph2TorchError):
-                fail(str(error), error.exit_status)
-            if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
-                fail("there is not enough memory for this model; nothing was written. Close other programs, or use a larger machine.", 2)
-            fail(
-                f"this should not happen: {type(error).__name__}: {one_line(str(error))}. Please report it with the output of `graph2torch --debug …`.",
-                2,
-            )
+            trouble(error)
 
     return run
 
 
 NO_MEMORY = ("bad_alloc", "not enough memory", "can't allocate memory", "Failed to allocate memory")  # torch's and onnxruntime's
+
+
+def trouble(error: Exception) -> NoReturn:
+    """Tells the error in one paragraph, and ends."""
+    from graph2torch.errors import Graph2TorchError
+    from graph2torch.text import one_line
+
+    if isinstance(error, Graph2TorchError):
+        fail(str(error), error.exit_status)
+    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+        fail("there is not enough memory for this model; nothing was written. Close other programs, or use a larger machine.", 2)
+    what = one_line(f"{type(error).__name__}: {error}")
+    if isinstance(error, OSError) and error.filename is None:  # files have names: it is stdout
+        silence()
+        fail(f"the output can't be printed ({what}). What the command wrote to files is whole; make room and print it again.", 2)
+    fail(f"this should not happen: {what}. Please report it with the output of `graph2torch --debug …`.", 2)
 
 
 def fail(message: str, status: int) -> NoReturn:
@@ -98,23 +104,10 @@ def fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def flush() -> None:
-    """Writes what was printed so far, so that a full disk or a closed pipe is noticed while it can be told."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        silence()
-        fail(
-            f"the output can't be printed: {error.strerror or error}. What the command wrote to files is whole; make room and print it again.",
-            2,
-        )
-
-
 def silence() -> None:
     """What is still to be printed goes nowhere; else Python would complain at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # it is no file at all, as in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Settings:

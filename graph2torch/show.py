@@ -499,13 +499,19 @@ def _nearest(node: Found) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- the page
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """The command line decides what to do; rich would end with status 1, which means "different" here."""
+        raise BrokenPipeError
+
+
 class Page:
     """Lines, headings and tables on stdout. What it is given must be `printable` already."""
 
     def __init__(self) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an arrow that the terminal's encoding lacks is no reason to fail
-        self.console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
+        self.console = _Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
         self.started = False
 
     def title(self, text: str, style: str = "bold") -> None:

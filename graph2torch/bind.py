@@ -119,7 +119,7 @@ def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "ch
         keys=_table(spec, prefixes if checkpoint else _named(spec)),
         unused=tuple(k for k in tensors if k not in used),
         checkpoint=checkpoint,
-        metadata=_metadata(spec, tensors),
+        metadata=(*_metadata(spec, tensors), *_nonzero(spec, prefixes, tensors)),
         missing=tuple(block.role for block in missing) if checkpoint else (),
     )
 
@@ -314,6 +314,15 @@ def _metadata(spec: PolicySpec, tensors: Mapping[str, Array]) -> tuple[str, ...]
                 f"{quoted(output.name)} is {output.constant.reshape(-1).tolist()[:8]} in the graph and {theirs.reshape(-1).tolist()[:8]} in the checkpoint ({printable(output.key or '')})"
             )
     return tuple(faults)
+
+
+def _nonzero(spec: PolicySpec, prefixes: Mapping[int, str], tensors: Mapping[str, Array]) -> tuple[str, ...]:
+    """Tensors that the exporter left away as zeros, and that are not zero in the checkpoint."""
+    keys = [f"{prefixes[id(block)]}.{key}" for block in spec.blocks if id(block) in prefixes for key in block.zeros]
+    wrong = [(key, tensors[key]) for key in keys if key in tensors and np.any(tensors[key])]
+    return tuple(
+        f"{quoted(key)} is zero in the graph and not in the checkpoint, where it reaches {np.abs(t).max():.3g}" for key, t in wrong
+    )
 
 
 def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     lift(match)      the Block
     describe(block, place)  optional: the block with its name, role, label and prefixes in the checkpoint
     EXAMPLE          ONNX graphs, as text, that the rule must match; inputs named in CONSTANTS become random constants
+    OPSETS           optional: name of an example → its opset, which is 9 otherwise
     RANGES           optional: name of a constant → the range its random values come from
     MAKERS           optional: rules that make what the examples read, where not any number will do (probabilities)
     NEAR_MISS        ONNX graphs, as text, that it must refuse

@@ -115,6 +115,7 @@ class Block:
     prefixes:   where a checkpoint likely keeps its tensors, likeliest first ("{n}" stands for its place in the sequence)
     layer:      the layer.py that holds the class or the functions it needs
     statistics: of a normaliser
+    zeros:      keys of tensors that the graph lacks because they were zero; the checkpoint's must be zero, too
     drawn:      name of a draw in the code → the graph's value that the random operator makes
     """
 
@@ -133,6 +134,7 @@ class Block:
     layer: Path | None = None
     statistics: Statistics | None = None
     drawn: tuple[tuple[str, str], ...] = ()
+    zeros: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

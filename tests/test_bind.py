@@ -159,6 +159,18 @@ def test_metadata_that_disagrees_is_drift(tmp_path: Path) -> None:
     assert bound.verdict == "drift" and "memory_size" in bound.metadata[0]
 
 
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+def test_a_bias_left_away_as_zeros_must_be_zero_in_the_checkpoint(tmp_path: Path, bias: float) -> None:
+    model = tiny_policy(opset=18)
+    checkpoint = tiny_checkpoint(model)
+    checkpoint["Policy"][f"{BODY}.0.bias"] = torch.full((8,), bias)
+    first = next(n for n in model.graph.node if n.op_type == "Gemm")
+    del first.input[2]
+    bound = bindings(tmp_path, model, checkpoint)
+    assert bound.verdict == ("drift" if bias else "same")
+    assert not bias or f"{BODY}.0.bias" in bound.metadata[0]
+
+
 def test_without_a_checkpoint_everything_comes_from_the_graph(tmp_path: Path) -> None:
     bound = bindings(tmp_path, tiny_policy(), None)
     assert bound.verdict == "no checkpoint"

@@ -32,9 +32,10 @@ NEAR_MISSES = [pytest.param(rule, text, id=f"{rule.name}-{text.split()[0]}") for
 TYPES = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64}
 
 
-def instance(rule: Rule, text: str, sizes: dict[str, int], rng: np.random.Generator, opset: int = 9) -> onnx.ModelProto:
+def instance(rule: Rule, text: str, sizes: dict[str, int], rng: np.random.Generator) -> onnx.ModelProto:
     """The example with its symbolic sizes filled in (all but the batch) and its constants drawn at random."""
     graph = onnx.parser.parse_graph(text)
+    opset = getattr(rule.module, "OPSETS", {}).get(graph.name, 9)
     constants = set(getattr(rule.module, "CONSTANTS", ()))
     ranges = getattr(rule.module, "RANGES", {})
     inputs = list(graph.input)

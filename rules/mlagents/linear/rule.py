@@ -1,4 +1,7 @@
-"""Fully connected layer: x · weightᵀ + bias, torch's nn.Linear as the exporter writes it (Gemm with transB)."""
+"""Fully connected layer: x · weightᵀ + bias, torch's nn.Linear as the exporter writes it (Gemm with transB).
+
+torch's dynamo exporter (2.9 and later) leaves a bias of zeros away; adding one would turn −0 into 0, so it stays away.
+"""
 
 from dataclasses import replace
 
@@ -10,12 +13,15 @@ from graph2torch.spec import Block, Module, Parameter, Place, block_of
 PATTERNS = (
     "Linear (x, weight, bias) => (y) { y = Gemm <transB = 1> (x, weight, bias) }",
     "LinearTransposed (x, weight_t, bias) => (y) { y = Gemm (x, weight_t, bias) }",
+    "LinearWithoutBias (x, weight) => (y) { y = Gemm <transB = 1> (x, weight) }",
 )
 CONSTANTS = ("weight", "weight_t", "bias")
+OPSETS = {"unbiased": 11}  # of the examples; the bias may be left out from opset 11 on
 
 EXAMPLE = (
     "linear (float[batch, n] x, float[m, n] weight, float[m] bias) => (float[batch, m] y) { y = Gemm <transB = 1> (x, weight, bias) }",
     "transposed (float[batch, n] x, float[n, m] weight_t, float[m] bias) => (float[batch, m] y) { y = Gemm (x, weight_t, bias) }",
+    "unbiased (float[batch, n] x, float[m, n] weight) => (float[batch, m] y) { y = Gemm <transB = 1> (x, weight) }",
 )
 NEAR_MISS = (
     "scaled (float[batch, n] x, float[m, n] weight, float[m] bias) => (float[batch, m] y) { y = Gemm <transB = 1, alpha = 0.5> (x, weight, bias) }",
@@ -24,12 +30,14 @@ NEAR_MISS = (
 
 
 def check(match: Match) -> Refusal | None:
-    weight, bias = match.constant(_weight(match)), match.constant("bias")
-    outputs = weight.shape[1 if "weight_t" in match.values else 0] if weight.ndim == 2 else -1
-    if bias.shape != (outputs,):
-        return Refusal(f"the bias has shape {list(bias.shape)}, the weight {list(weight.shape)}", match.nodes[0])
-    if weight.dtype != np.float32 or bias.dtype != np.float32:
-        return Refusal(f"its weights are {weight.dtype}, not float32", match.nodes[0])
+    weight = match.constant(_weight(match))
+    if weight.ndim != 2 or weight.dtype != np.float32:
+        return Refusal(f"its weight has shape {list(weight.shape)} and type {weight.dtype}, not two axes of float32", match.nodes[0])
+    if "bias" not in match.values:
+        return None
+    bias = match.constant("bias")
+    if bias.shape != (weight.shape[1 if "weight_t" in match.values else 0],) or bias.dtype != np.float32:
+        return Refusal(f"the bias has shape {list(bias.shape)} and type {bias.dtype}, the weight {list(weight.shape)}", match.nodes[0])
     return None
 
 
@@ -37,6 +45,8 @@ def lift(match: Match) -> Block:
     name = _weight(match)
     outputs, inputs = match.constant(name).shape if name == "weight" else match.constant(name).shape[::-1]
     weight = Parameter("weight", match.values[name], key="weight", transform="as is" if name == "weight" else "transposed")
+    if "bias" not in match.values:
+        return block_of(match, Module("LinearWithoutBias", (inputs, outputs)), (weight,), zeros=("bias",))
     bias = Parameter("bias", match.values["bias"], key="bias")
     return block_of(match, Module("nn.Linear", (inputs, outputs)), (weight, bias))
 

@@ -98,7 +98,7 @@ def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "ch
     """
     tensors = checkpoint.tensors if checkpoint else {}
     prefixes = _modules(spec, tensors)
-    missing = [b for b in spec.blocks if b.parameters and id(b) not in prefixes]
+    missing = [b for b in spec.blocks if any(not p.place for p in b.parameters) and id(b) not in prefixes]
     if checkpoint and missing and weights == "checkpoint":
         block = missing[0]
         shapes = ", ".join(f"{p.name} {list(_wanted(spec.graph, p).shape)}" for p in block.parameters)
@@ -107,16 +107,22 @@ def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "ch
             f"{_nearest(spec, block, tensors)}). Give the .pt of the same training, or build from the graph alone with --weights onnx."
         )
     bound: list[Binding] = []
+    own: dict[str, Binding] = {}
     for block in spec.blocks:
         prefix = prefixes.get(id(block))
         for parameter in block.parameters:
-            bound.append(_bind_one(spec, block, parameter, prefix, tensors, weights))
+            if not parameter.place:
+                bound.append(_bind_one(spec, block, parameter, prefix, tensors, weights))
+            elif parameter.place not in own:
+                own[parameter.place] = _bind_own(spec, block, parameter, checkpoint, weights)
+                bound.append(own[parameter.place])
         if block.statistics:
             bound += _bind_statistics(spec, block, prefix, tensors, weights)
     used = {b.key for b in bound if b.key} | {o.key for o in spec.outputs if o.key}
     return Bindings(
         tensors=tuple(bound),
-        keys=_table(spec, prefixes if checkpoint else _named(spec)),
+        keys=_table(spec, prefixes if checkpoint else _named(spec))
+        | {b.path: b.key for b in own.values() if b.key and b.transform == "as is"},
         unused=tuple(k for k in tensors if k not in used),
         checkpoint=checkpoint,
         metadata=(*_metadata(spec, tensors), *_nonzero(spec, prefixes, tensors)),
@@ -239,6 +245,37 @@ def _bind_one(
     agrees = same_bits(graphs, theirs)
     bound = replace(bound, agrees=agrees, disagreement=None if agrees else compare(graphs, theirs))
     return replace(bound, value=theirs, source="checkpoint") if weights == "checkpoint" else bound
+
+
+def _bind_own(spec: PolicySpec, block: Block, parameter: Parameter, checkpoint: Checkpoint | None, weights: Weights) -> Binding:
+    """A tensor of single operators: the checkpoint's of the same name, or the one that holds the same numbers.
+
+    No rule says what such a tensor is, so one that the checkpoint doesn't have is the graph's.
+    """
+    graphs = spec.graph.constants[parameter.value]
+    bound = Binding(parameter.place, graphs, parameter.trainable, "graph", None, parameter.value, "as is")
+    tensors = checkpoint.tensors if checkpoint else {}
+    named = [name for name in _names(spec, block, parameter) if name in tensors]
+    telling = graphs.dtype.kind == "f" and np.unique(graphs).size > 1  # ones are like any other ones
+    alike = [key for key, theirs in tensors.items() if telling and theirs.size == graphs.size]
+    for key in (*named, *alike):
+        for transform in ("as is", "transposed") if graphs.ndim == 2 else ("as is",):
+            theirs = tensors[key].T if transform == "transposed" else tensors[key]
+            if same_bits(np.ascontiguousarray(theirs), graphs):
+                bound = replace(bound, key=key, transform=transform, agrees=True)
+                return replace(bound, source="checkpoint") if weights == "checkpoint" else bound
+    for key in named:
+        theirs = tensors[key]
+        if (theirs.shape, theirs.dtype) == (graphs.shape, graphs.dtype):
+            bound = replace(bound, key=key, agrees=False, disagreement=compare(graphs, theirs))
+            return replace(bound, value=theirs, source="checkpoint") if weights == "checkpoint" else bound
+        if weights == "checkpoint" and checkpoint:
+            raise PairError(
+                f"{printable(checkpoint.path.name)} is of another network than the graph: its {quoted(key)} is {theirs.dtype} "
+                f"{list(theirs.shape)}, the graph's {graphs.dtype} {list(graphs.shape)}. Give the .pt of the same training, or build from "
+                "the graph alone with --weights onnx."
+            )
+    return bound
 
 
 def _bind_statistics(spec: PolicySpec, block: Block, prefix: str | None, tensors: Mapping[str, Array], weights: Weights) -> list[Binding]:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .emit import Provenance, emit
 from .errors import OutputError, UnsupportedGraph
-from .graph import Model, load, read_graph, where
+from .graph import Array, Model, load, read_graph, where
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
 from .text import one_line, printable, quoted
@@ -93,7 +93,7 @@ def build_policy(
     progress(f"reading {where(Path(onnx_path))}")
     recognised = recognise(onnx_path, rules)
     if recognised.spec.unexplained:
-        raise UnsupportedGraph(_unexplained(recognised))
+        raise UnsupportedGraph(unbuildable(recognised))
     checkpoint = None
     if checkpoint_path is not None:
         progress(f"reading {where(Path(checkpoint_path))}")
@@ -103,9 +103,16 @@ def build_policy(
 
 
 def rebuild(
-    recognised: Recognised, checkpoint: Checkpoint | None = None, weights: Weights = "checkpoint", progress: Progress = lambda _: None
+    recognised: Recognised,
+    checkpoint: Checkpoint | None = None,
+    weights: Weights = "checkpoint",
+    progress: Progress = lambda _: None,
+    samples: Sequence[Mapping[str, Array]] = (),
 ) -> Build:
-    """From a policy that was recognised to one that is built, exported and verified, all in memory."""
+    """From a policy that was recognised to one that is built, exported and verified, all in memory.
+
+    samples: inputs that make sense, where made-up ones don't (a shape, the places that a Gather picks)
+    """
     from .export import export
     from .isomorphism import align
     from .module import build_module, one_thread
@@ -118,11 +125,11 @@ def rebuild(
     with one_thread():
         module = build_module(source, bindings)
         progress("exporting")
-        rebuilt = export(module, spec)
+        rebuilt = export(module, spec, example=samples[0] if samples else None)
         progress("verifying")
         alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
-        verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file)
+        verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     return Build(recognised, bindings, source, save(tensors), rebuilt, verification, weights)
 
@@ -301,17 +308,20 @@ def _provenance(recognised: Recognised, checkpoint: Checkpoint | None, bindings:
     return Provenance(title, (files + ".",), bindings.keys, module)
 
 
-def _unexplained(recognised: Recognised) -> str:
+def unbuildable(recognised: Recognised) -> str:
+    """Every node that can't be built, with its reason; nodes with one reason together."""
     spec = recognised.spec
-    kinds: dict[str, int] = {}
+    reasons: dict[str, list[str]] = {}
     for node in spec.unexplained:
-        kinds[node.op] = kinds.get(node.op, 0) + 1
-    operators = ", ".join(f"{n} {printable(op, 40)}" for op, n in sorted(kinds.items()))
-    nodes = ", ".join(str(n).removeprefix("node ") for n in spec.unexplained[:12])
-    more = f" and {len(spec.unexplained) - 12} more" if len(spec.unexplained) > 12 else ""
+        refusal = spec.refusals.get(node.index)
+        reasons.setdefault(refusal.reason if refusal else "no rule explains it", []).append(str(node))
+    parts = []
+    for reason, nodes in reasons.items():
+        more = f" and {len(nodes) - 12} more" if len(nodes) > 12 else ""
+        parts.append(f"{', '.join(nodes[:12])}{more}: {reason}")
     return (
-        f"{where(recognised.model.path)}: no rule explains {len(spec.unexplained)} of its {len(spec.graph.file_nodes)} nodes ({operators}): {nodes}{more}. "
-        f"`graph2torch rules --explain` shows which rule came nearest; docs/writing-a-rule.md tells how to add one."
+        f"{where(recognised.model.path)}: {len(spec.unexplained)} of its {len(spec.graph.file_nodes)} nodes can't be built. {'; '.join(parts)}. "
+        "`graph2torch rules --explain` shows which rule came nearest; docs/writing-a-rule.md tells how to add one."
     )
 
 
@@ -409,9 +419,11 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "coverage": {
             "nodes": coverage.total,
             "by_rule": {rule: len(nodes) for rule, nodes in coverage.by_rule.items()},
+            "generic": len(coverage.generic),
             "inert": len(coverage.inert),
             "unexplained": len(coverage.unexplained),
         },
+        "near_misses": _near_misses(made.recognised),
         "verification": {
             "rebuilt": figures(checked.rebuilt),
             "torch": figures(checked.module),
@@ -423,6 +435,20 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "versions": versions(),
         "files": files,
     }
+
+
+def _near_misses(recognised: Recognised) -> list[dict[str, Any]]:
+    """For each node that is rebuilt by itself: the architecture rule that came nearest, and what stopped it, with the node."""
+    from .inspect import nearest_misses, shown_miss
+
+    spec = recognised.spec
+    nearest = nearest_misses(spec, recognised.book)
+    generic = {index for block in spec.blocks if block.family == "generic" for index in block.nodes}
+    return [
+        {"node": n.name or n.index, "op": n.op, "index": n.index, "nearest": shown_miss(nearest.get(n.index))}
+        for n in spec.graph.nodes
+        if n.index in generic
+    ]
 
 
 def versions() -> dict[str, str]:

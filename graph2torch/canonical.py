@@ -27,7 +27,7 @@ INT64_MAX = 2**63 - 1
 SMALL = 64  # constants up to this size are compared by value, larger ones by name
 
 # operator: (the opset that made operands of these attributes, the attributes in operand order with their dtypes)
-_OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
+OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
     "Clip": (11, (("min", "float32"), ("max", "float32"))),
     "Slice": (10, (("starts", "int64"), ("ends", "int64"), ("axes", "int64"))),
     "Squeeze": (13, (("axes", "int64"),)),
@@ -150,7 +150,7 @@ class _Canonicaliser:
         return name
 
     def attributes_to_operands(self, node: Node) -> Node:
-        since, operands = _OPERANDS.get(node.op, (0, ()))
+        since, operands = OPERANDS.get(node.op, (0, ()))
         attributes = dict(node.attributes)
         inputs, spelled = list(node.inputs), list(node.spelled)
         if self.graph.opset < since:

@@ -110,17 +110,26 @@ class _Writer:
 
     def layers(self) -> tuple[set[str], list[str]]:
         """The imports and definitions of the layers that the blocks and methods need, each once."""
+        files = [b.layer for b in self.spec.blocks if b.layer] + [path for m in self.spec.methods for path in m.layers]
+        sources = {path: Path(path).read_text(encoding="utf-8") for path in dict.fromkeys(files)}
+        trees = {path: ast.parse(source).body for path, source in sources.items()}
+        known = {n.name: n for body in trees.values() for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
+        used = {name for block in self.spec.blocks for name in block.globals}
+        used |= {name for method in self.spec.methods for name in _names(ast.parse(method.result))}
+        needed: set[str] = set()
+        todo = used & known.keys()
+        while todo:
+            needed |= todo
+            todo = {name for reader in todo for name in _names(known[reader])} & known.keys() - needed
         imports: set[str] = set()
         definitions: dict[str, str] = {}
-        files = [b.layer for b in self.spec.blocks if b.layer] + [path for m in self.spec.methods for path in m.layers]
-        for path in dict.fromkeys(files):
-            source = Path(path).read_text(encoding="utf-8")
-            lines = source.splitlines()
-            for node in ast.parse(source).body:
+        for path, body in trees.items():
+            lines = sources[path].splitlines()
+            for node in body:
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     if not (isinstance(node, ast.ImportFrom) and node.module == "torch"):
                         imports.add(ast.unparse(node))
-                elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                elif isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in needed:
                     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                     definitions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
         return imports, list(definitions.values())
@@ -129,6 +138,7 @@ class _Writer:
     def constructor(self) -> str:
         lines = ["    def __init__(self) -> None:", "        super().__init__()"]
         sequences: dict[str, list[str]] = {}
+        own: set[str] = set()
         for block in self.spec.blocks:
             if block.sequence:
                 sequences.setdefault(block.sequence, []).append(self.construct(block))
@@ -140,9 +150,13 @@ class _Writer:
                 lines.append(f"        self.{block.name} = {self.construct(block)}")
             elif isinstance(block.code, Expression):
                 for parameter in block.parameters:
-                    shape = ", ".join(map(str, self.spec.graph.constants[parameter.value].shape))
                     path = self.spec.parameter_path(block, parameter)
-                    zeros = f"torch.zeros({shape})"
+                    if path in own:
+                        continue
+                    own.add(path)
+                    value = self.spec.graph.constants[parameter.value]
+                    shape = ", ".join(map(str, value.shape)) or "()"
+                    zeros = f"torch.zeros({shape}{'' if value.dtype.name == 'float32' else f', dtype=torch.{value.dtype.name}'})"
                     lines.append(
                         f"        self.{path} = nn.Parameter({zeros})"
                         if parameter.trainable
@@ -199,8 +213,9 @@ class _Writer:
         for value in final:
             uses[value] = uses.get(value, 0) + 1
         names: dict[str, ast.expr] = {name: ast.Name(field) for name, field in self.field.items()}
-        taken = {*self.field.values(), "self", "noise"}
+        taken = {*self.field.values(), *(name for block in self.spec.blocks for name in block.globals), "self", "noise"}
         lines: list[str] = []
+        made: set[str] = set()  # variables of single operators
         inlined: dict[str, _Step] = {}
 
         def assign(step: _Step, expression: ast.expr) -> None:
@@ -233,6 +248,12 @@ class _Writer:
 
         for step in steps:
             expression = self.expression(step, names, lines, taken)
+            for value in step.reads:
+                uses[value] -= 1
+            if step.blocks[0].family == "generic":
+                targets = self.variables(step, uses, names, made, taken)
+                lines += statement(f"{', '.join(targets)} = ", expression)
+                continue
             single = len(step.outputs) == 1 and uses.get(step.outputs[0], 0) == 1
             if single and (not step.label or not keep_labels) and len(ast.unparse(expression)) <= WIDTH - 34:
                 names[step.outputs[0]] = expression
@@ -245,6 +266,23 @@ class _Writer:
         if result is not None and len(ast.unparse(substitute(result.result, {k: names[v] for k, v in result.values.items()}))) > WIDTH - 15:
             settle(result.values.values())
         return lines, names
+
+    @staticmethod
+    def variables(step: _Step, uses: Mapping[str, int], names: dict[str, ast.expr], made: set[str], taken: set[str]) -> list[str]:
+        """The variables of a single operator's results: `x = torch.relu(x)` where nothing needs the old x any more."""
+        needed = {name for value, expression in names.items() if uses.get(value) for name in _names(expression)}
+        free = [n.id for v in dict.fromkeys(step.reads) if isinstance(n := names[v], ast.Name) and n.id in made and n.id not in needed]
+        targets = []
+        for output in step.outputs:
+            if not uses.get(output):
+                targets.append("_")
+                continue
+            name = free.pop(0) if free else identifier("x", taken)
+            taken.add(name)
+            made.add(name)
+            names[output] = ast.Name(name)
+            targets.append(name)
+        return targets
 
     def slice(self, wanted: Iterable[str]) -> list[_Step]:
         """What has to be computed for `wanted`, in order; a sequence counts as one step."""
@@ -380,6 +418,10 @@ class _Substitute(ast.NodeTransformer):
             )
             elements += several if isinstance(several, list) else [self.visit(element)]
         return ast.List(elements)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def substitute(text: str, places: Mapping[str, ast.expr | list[ast.expr]]) -> ast.expr:

@@ -11,14 +11,15 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx
 
 from .canonical import canonicalise
 from .errors import UnsupportedGraph
-from .graph import Graph, read_graph
+from .graph import Array, Graph, read_graph
 from .isomorphism import align
 from .module import example_inputs
 from .spec import PolicySpec
@@ -82,16 +83,22 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     return proto
 
 
-def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torchscript) -> onnx.ModelProto:
+def export(
+    module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torchscript, example: Mapping[str, Array] | None = None
+) -> onnx.ModelProto:
     """`module` as ONNX, at the original's opset and IR version, tensors under the original's names where they align.
 
     Raises UnsupportedGraph if torch's exporter refuses.
     """
     module = _traceable(module)
-    try:
-        proto = exporter(module, example_inputs(spec), spec)
-    except UnsupportedGraph:  # some policies take one agent at a time only
-        proto = exporter(module, example_inputs(spec, batch=1), spec)
+    with _sealed(module):
+        try:
+            proto = exporter(module, example_inputs(spec, example=example), spec)
+        except UnsupportedGraph:  # some policies take one agent at a time only
+            if example is not None:
+                raise
+            proto = exporter(module, example_inputs(spec, batch=1), spec)
+    _unseal(proto)
     _only_arguments(proto)
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
     _rename(proto, {theirs: ours for ours, theirs in reversed(align(spec.graph, rebuilt).constants)}, spec.graph)
@@ -102,6 +109,35 @@ def export(module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torch
             onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer if t.name not in known
         )
     return proto
+
+
+SEALED = "graph2torch"
+
+
+@contextmanager
+def _sealed(module: torch.nn.Module) -> Iterator[None]:
+    """Single operators are exported under a domain of their own, which torch's passes leave alone.
+
+    Those passes expect graphs as torch itself writes them: they compute what is constant, and guess sizes from shape
+    arithmetic as other exporters write it wrongly, to the point of crashing.
+    """
+    node = type(module).forward.__globals__.get("Node")  # of rules/generic/layer.py, where the policy has single operators
+    if node is None:
+        yield
+        return
+    node.domain, before = SEALED, node.domain
+    try:
+        yield
+    finally:
+        node.domain = before
+
+
+def _unseal(proto: onnx.ModelProto) -> None:
+    for node in proto.graph.node:
+        if node.domain == SEALED:
+            node.domain = ""
+    for index in reversed([i for i, opset in enumerate(proto.opset_import) if opset.domain == SEALED]):
+        del proto.opset_import[index]
 
 
 def _traceable(module: torch.nn.Module) -> torch.nn.Module:

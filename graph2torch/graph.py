@@ -114,6 +114,7 @@ class Graph:
     aliases:     name → the name it stands for, one step (Identity and the like, after canonicalisation)
     through:     result → file's nodes looked through to reach it
     dead:        indices of the file's nodes that no output needs
+    types:       type and shape of each value that onnx's shape inference knows, computed when first asked for
     """
 
     name: str
@@ -131,6 +132,7 @@ class Graph:
     through: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dead: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    types: Mapping[str, ValueInfo] = field(default_factory=dict, compare=False, repr=False)
 
     def names_of(self, spelled: str) -> tuple[str, ...]:
         """Every name the file gives to a value, from how an operand spells it to what it stands for."""
@@ -355,7 +357,7 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
             raise ModelError(f"{name}: the input {quoted(info.name)} is declared twice or has no name; the graph is not valid.")
         known.add(info.name)
         check_size(info, f"{name}: the input {quoted(info.name)}")
-    nodes = tuple(read_node(i, node, name, opset) for i, node in enumerate(graph.node))
+    nodes = read_nodes(graph, name, opset)
     produced = set(known)
     for node in nodes:
         for output in node.outputs:
@@ -392,7 +394,58 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         overridable=overridable,
         warnings=warnings,
+        types=InferredTypes(proto),
     )
+
+
+class InferredTypes(Mapping[str, ValueInfo]):
+    """What onnx's shape inference tells of a graph's values; it runs when something is looked up.
+
+    Long constants are left out of what it works on: their types are enough.
+    """
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self.proto = proto
+        self.found: dict[str, ValueInfo] | None = None
+
+    def values_by_name(self) -> dict[str, ValueInfo]:
+        if self.found is None:
+            try:
+                inferred = onnx.shape_inference.infer_shapes(self.skeleton(), data_prop=True).graph
+            except Exception:  # what it can't follow stays unknown
+                inferred = self.proto.graph
+            self.found = {}
+            for value in (*inferred.value_info, *inferred.input, *inferred.output):
+                tensor = value.type.tensor_type
+                if tensor.elem_type in ELEMENT_TYPES and tensor.HasField("shape"):
+                    shape = tuple(d.dim_value if d.WhichOneof("value") == "dim_value" else (d.dim_param or None) for d in tensor.shape.dim)
+                    self.found[value.name] = ValueInfo(value.name, ELEMENT_TYPES[tensor.elem_type], shape)
+        return self.found
+
+    def skeleton(self) -> onnx.ModelProto:
+        graph = self.proto.graph
+        model = onnx.ModelProto(ir_version=self.proto.ir_version, opset_import=self.proto.opset_import)
+        model.graph.name = "types"
+        model.graph.node.extend(graph.node)
+        model.graph.output.extend(graph.output)
+        model.graph.value_info.extend(graph.value_info)
+        model.graph.input.extend(graph.input)
+        known = {i.name for i in graph.input}
+        for tensor in graph.initializer:
+            if int(np.prod(tensor.dims, dtype=np.int64)) <= 64:
+                model.graph.initializer.append(tensor)
+            if tensor.name not in known:
+                model.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        return model
+
+    def __getitem__(self, name: str) -> ValueInfo:
+        return self.values_by_name()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name())
+
+    def __len__(self) -> int:
+        return len(self.values_by_name())
 
 
 def read_opset(proto: onnx.ModelProto, name: str) -> int:
@@ -468,6 +521,21 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
     array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
     array.setflags(write=False)
     return array
+
+
+def read_nodes(graph: onnx.GraphProto, name: str, opset: int) -> tuple[Node, ...]:
+    """The nodes of `graph`. UnsupportedGraph lists all of them that are outside this package's reach, not the first one only."""
+    nodes: list[Node] = []
+    faults: list[str] = []
+    for index, node in enumerate(graph.node):
+        try:
+            nodes.append(read_node(index, node, name, opset))
+        except UnsupportedGraph as fault:
+            faults.append(str(fault))
+    if faults:
+        more = f" And {len(faults) - 8} more nodes of these kinds." if len(faults) > 8 else ""
+        raise UnsupportedGraph(" ".join(f"{fault.rstrip('.')}." for fault in faults[:8]) + more)
+    return tuple(nodes)
 
 
 def read_node(index: int, node: onnx.NodeProto, name: str, opset: int) -> Node:

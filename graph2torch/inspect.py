@@ -98,7 +98,7 @@ def inspect_graph(recognised: Recognised) -> Found:
         ],
         "blocks": [_block(spec, block) for block in spec.blocks],
         "coverage": _coverage(spec.coverage()),
-        "unexplained": _unexplained(spec, recognised.book),
+        "unexplained": _unexplained(spec, nearest_misses(spec, recognised.book)),
         "parameters": _parameters(spec),
         "normalizers": [_normalizer(spec, block) for block in spec.blocks if block.statistics],
         "sigma": [_sigma(spec, block, p) for block in spec.blocks for p in block.parameters if p.name == "log_sigma"],
@@ -128,12 +128,14 @@ def source_of(block: Block) -> str:
 
 
 def _coverage(coverage: Coverage) -> Found:
-    """Counts of the file's nodes. `percent`: explained, of the nodes that are not inert; never rounded up."""
-    explained = sum(map(len, coverage.by_rule.values()))
-    active = explained + len(coverage.unexplained)
+    """Counts of the file's nodes. `percent`: explained by the architecture, of the nodes that are not inert; never rounded up."""
+    rebuilt = sum(map(len, coverage.by_rule.values()))
+    explained = rebuilt - len(coverage.generic)
+    active = rebuilt + len(coverage.unexplained)
     return {
         "nodes": coverage.total,
         "by_rule": {rule: len(nodes) for rule, nodes in coverage.by_rule.items()},
+        "generic": len(coverage.generic),
         "inert": len(coverage.inert),
         "unexplained": len(coverage.unexplained),
         "percent": math.floor(1000 * explained / active) / 10 if active else 100.0,
@@ -167,6 +169,12 @@ def _parameters(spec: PolicySpec) -> Found:
         "tensors": tensors,
         "merged": {name: paths for name, paths in users.items() if len(paths) > 1},
     }
+
+
+def _unknown(spec: PolicySpec, bindings: Bindings) -> tuple[str, ...]:
+    """Constants of single operators for which no tensor of the checkpoint was found."""
+    own = {p.place for block in spec.blocks for p in block.parameters if p.place}
+    return tuple(b.initializer for b in bindings.tensors if b.path in own and b.key is None and b.initializer)
 
 
 def unexplained_constants(spec: PolicySpec) -> tuple[str, ...]:
@@ -361,7 +369,7 @@ def inspect_pair(spec: PolicySpec, checkpoint: Checkpoint) -> Found:
     reason:       of "other network": what is missing
     compared:     number of tensors that both have; fixed_outputs: of outputs whose numbers both have
     unmatched:    the policy's tensors for which the checkpoint has no module
-    not_compared: constants read by unexplained nodes; nobody looked whether the checkpoint has them
+    not_compared: constants read by unexplained nodes, and those of single operators that are not in the checkpoint
     normalizers:  for each, whether sqrt(running_variance / normalization_steps) is the graph's std: `rounding` names the
                   roundings that give its very bits ("numpy": in float32; "double": of the float32 quotient's root in
                   float64), `ulps` is how far the float32 one is; and `formulas`, see `formula_errors`
@@ -381,7 +389,7 @@ def inspect_pair(spec: PolicySpec, checkpoint: Checkpoint) -> Found:
         "compared": compared,
         "fixed_outputs": fixed,
         "unmatched": list(unmatched(spec, bindings)),
-        "not_compared": list(unexplained_constants(spec)),
+        "not_compared": list(dict.fromkeys((*unexplained_constants(spec), *_unknown(spec, bindings)))),
         "disagreements": [_disagreement(b) for b in bindings.disagreements],
         "metadata": list(bindings.metadata),
         "normalizers": [found for block in spec.blocks if block.statistics and (found := _agreement(spec, block, bindings))],
@@ -517,10 +525,12 @@ def explain_model(path: str | Path, rules: Rules = ()) -> Found:
     """What became of each of the file's nodes, in the file's order.
 
     status "explained": with `rule`, `role` and `module` of its block
+    status "generic":   rebuilt by itself, as one operator; with `nearest` as below
     status "inert":     no output needs it, or it only passes on a fixed output
     status "unexplained": with `nearest`: the rule that came nearest, how many `of` its operators `matched`, and the
                         `reason`, which names the node that decided; None if no rule got anywhere there. A node that
-                        only feeds an unexplained one (a Constant) has that one's index as `operand_of`
+                        only feeds an unexplained one (a Constant) has that one's index as `operand_of`; `refusal`: why
+                        it can't be rebuilt as one operator either
     """
     recognised = recognise(path, rules)
     spec = recognised.spec
@@ -529,7 +539,8 @@ def explain_model(path: str | Path, rules: Rules = ()) -> Found:
     for block in spec.blocks:
         for index in block.nodes:
             owner.setdefault(index, block)
-    unexplained = {entry["index"]: entry for entry in _unexplained(spec, recognised.book)}
+    nearest = nearest_misses(spec, recognised.book)
+    unexplained = {entry["index"]: entry for entry in _unexplained(spec, nearest)}
     nodes: list[Found] = []
     for index, node in enumerate(spec.graph.file_nodes):
         entry: Found = {"index": index, "name": node.name, "op": node.op}
@@ -542,6 +553,8 @@ def explain_model(path: str | Path, rules: Rules = ()) -> Found:
                 "role": block.role,
                 "module": spec.module_path(block) or None,
             }
+            if block.family == "generic":
+                entry |= {"status": "generic", "nearest": shown_miss(nearest.get(index)), "operand_of": None}
         elif index in unexplained:
             entry = {**unexplained[index], "status": "unexplained"}
         else:
@@ -550,26 +563,27 @@ def explain_model(path: str | Path, rules: Rules = ()) -> Found:
     return {"file": recognised.model.path.name, "family": spec.family, "title": spec.title, "coverage": _coverage(coverage), "nodes": nodes}
 
 
-def _unexplained(spec: PolicySpec, book: RuleBook) -> list[Found]:
+def _unexplained(spec: PolicySpec, nearest: Mapping[int, NearMiss]) -> list[Found]:
     """The file's nodes that no rule explains, looked-through operands of theirs included, each with the nearest miss."""
-    if not spec.unexplained:
-        return []
     left = set(spec.coverage().unexplained)
-    nearest = nearest_misses(spec, book)
     entries: dict[int, Found] = {}
     for node in spec.unexplained:
-        miss = nearest.get(node.index)
-        shown = (
-            None
-            if miss is None
-            else {"rule": miss.rule, "matched": miss.matched, "of": miss.size, "reason": str(miss.refusal), "node": _index(miss.refusal)}
-        )
+        shown = shown_miss(nearest.get(node.index))
+        refusal = spec.refusals.get(node.index)
         for index in (node.index, *node.through):
             if index in left:
                 file_node, own = spec.graph.file_nodes[index], index == node.index
                 entry = {"index": index, "name": file_node.name, "op": file_node.op, "nearest": shown if own else None}
+                entry["refusal"] = refusal.reason if refusal and own else None
                 entries.setdefault(index, {**entry, "operand_of": None if own else node.index})
     return [entries[index] for index in sorted(entries)]
+
+
+def shown_miss(miss: NearMiss | None) -> Found | None:
+    """A near miss as JSON."""
+    if miss is None:
+        return None
+    return {"rule": miss.rule, "matched": miss.matched, "of": miss.size, "reason": str(miss.refusal), "node": _index(miss.refusal)}
 
 
 def _index(refusal: Refusal) -> int | None:
@@ -577,16 +591,22 @@ def _index(refusal: Refusal) -> int | None:
 
 
 def nearest_misses(spec: PolicySpec, book: RuleBook) -> dict[int, NearMiss]:
-    """For each unexplained node (by its index) the rule that came nearest, once all other nodes are claimed."""
+    """For each node that no architecture rule explains (by its index) the rule that came nearest, once all others are claimed.
+
+    What is rebuilt operator by operator counts as unexplained here: it shows what a new rule, or a wider one, would take.
+    """
     family, _, _ = book.family(spec.graph)
+    left = {node.index for node in spec.unexplained}
+    left |= {index for block in spec.blocks if block.family == "generic" for index in block.nodes}
+    if not left:
+        return {}
     engine = Engine(spec.graph)
-    unexplained = {node.index for node in spec.unexplained}
-    engine.claimed |= {node.index for node in spec.graph.nodes} - unexplained
+    engine.claimed |= {node.index for node in spec.graph.nodes} - left
     for rule in book.rules:
         if rule.family in (family, "generic"):
             for pattern in rule.patterns:
                 for root in engine.roots(pattern):
-                    if root.index in unexplained:
+                    if root.index in left:
                         engine.find(rule, pattern, root)
     return engine.nearest
 

@@ -6,16 +6,18 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .bind import Bindings
+from .graph import Array
 from .spec import PolicySpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its exporter warns of every operator that is not its own
 
 if TYPE_CHECKING:
     import torch
@@ -55,9 +57,11 @@ def build_module(source: str, bindings: Bindings) -> torch.nn.Module:
     return evaluated
 
 
-def example_inputs(spec: PolicySpec, batch: int = 2) -> tuple[torch.Tensor, ...]:
-    """Ones in the shape and type of every input; free sizes are `batch`."""
+def example_inputs(spec: PolicySpec, batch: int = 2, example: Mapping[str, Array] | None = None) -> tuple[torch.Tensor, ...]:
+    """Ones in the shape and type of every input; free sizes are `batch`. Or the `example` that is known to make sense."""
     import torch
 
+    if example is not None:
+        return tuple(torch.from_numpy(np.array(example[i.name])) for i in spec.inputs)
     shapes = ([size if isinstance(size, int) else batch for size in i.shape] for i in spec.inputs)
     return tuple(torch.ones(shape, dtype=getattr(torch, i.dtype)) for shape, i in zip(shapes, spec.inputs, strict=True))

@@ -16,22 +16,27 @@ A family is a folder with a `family.py`; a rule is a folder in it with a `rule.p
     NEAR_MISS        ONNX graphs, as text, that it must refuse
 
 and, where torch has no layer of the kind, a `layer.py` beside it. Loading a rule never imports torch.
+
+A family may also hold a table, operators.py: a row for each ONNX operator that it rebuilds by itself (see
+`graph2torch.operators`). Tables are asked last, for the nodes that no rule has claimed.
 """
 
 from __future__ import annotations
 
+import heapq
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
 from .errors import RuleError
-from .graph import Graph
-from .match import Claim, Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
+from .graph import Graph, Node
+from .match import Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
+from .operators import Operator, Table, table
 from .spec import Block, Module, Place, PolicySpec
 from .text import one_line, quoted
 
@@ -91,6 +96,7 @@ class RuleBook:
     """Families in the order in which they are asked, each with its rules."""
 
     families: tuple[tuple[str, Family, tuple[Rule, ...]], ...]
+    tables: tuple[Table, ...] = ()
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -106,14 +112,59 @@ class RuleBook:
         rules = {(rule.family, rule.name): rule for rule in self.rules if rule.family in (label, "generic")}
         claims, misses = match_rules(graph, tuple(rules.values()))
         by_name = {rule.name: rule for rule in rules.values()}
-        blocks = tuple(by_name[claim.rule].lift(claim.match) for claim in claims)
-        spec = family.describe(graph, blocks, by_name)
-        return replace(spec, unexplained=_unclaimed(graph, claims), near_misses=tuple(misses))
+        lifted = [by_name[claim.rule].lift(claim.match) for claim in claims]
+        claimed = {n.index for claim in claims for n in claim.match.nodes}
+        refused: list[tuple[Node, Refusal | None]] = []
+        for node in graph.nodes:
+            if node.index not in claimed:
+                made = self.rebuild(graph, node, label)
+                if isinstance(made, Block):
+                    lifted.append(made)
+                else:
+                    refused.append((node, made))
+        spec = family.describe(graph, in_order(graph, lifted), by_name)
+        refusals = {node.index: refusal for node, refusal in refused if refusal}
+        return replace(spec, unexplained=tuple(node for node, _ in refused), refusals=refusals, near_misses=tuple(misses))
+
+    def rebuild(self, graph: Graph, node: Node, family: str) -> Block | Refusal | None:
+        """The node by itself, from a table; why not, or None if there is no table."""
+        refusal = None
+        for rows in self.tables:
+            if rows.family in (family, "generic"):
+                made = rows.lift(graph, node)
+                if isinstance(made, Block):
+                    return made
+                refusal = made
+        return refusal
 
 
-def _unclaimed(graph: Graph, claims: Iterable[Claim]) -> tuple:  # type: ignore[type-arg]
-    claimed = {n.index for c in claims for n in c.match.nodes}
-    return tuple(n for n in graph.nodes if n.index not in claimed)
+def in_order(graph: Graph, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks in the graph's order, each after those whose values it reads."""
+    place = {node.index: i for i, node in enumerate(graph.nodes)}
+    last = [max((place[i] for i in block.nodes if i in place), default=0) for block in blocks]
+    maker = {value: i for i, block in enumerate(blocks) for value in block.outputs if value}
+    before = [{maker[v] for v in block.reads if v in maker} - {i} for i, block in enumerate(blocks)]
+    after: dict[int, list[int]] = {}
+    for i, makers in enumerate(before):
+        for made in makers:
+            after.setdefault(made, []).append(i)
+    waiting = [len(makers) for makers in before]
+    ready = [(last[i], i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, current = heapq.heappop(ready)
+        order.append(current)
+        for reader in after.get(current, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (last[reader], reader))
+    if len(order) < len(blocks):
+        stuck = next(block for i, block in enumerate(blocks) if waiting[i])
+        raise RuleError(
+            f"The places that the rule {stuck.rule} matched need each other's results; a rule must not match around another one."
+        )
+    return tuple(blocks[i] for i in order)
 
 
 def builtin_folder() -> Path:
@@ -124,9 +175,10 @@ def builtin_folder() -> Path:
 
 def load_rules(*folders: str | Path) -> RuleBook:
     """The built-in families, preceded by those of `folders`. Raises RuleError for a rule that can't be used."""
-    families = [_load_family(path) for folder in (*map(Path, folders), builtin_folder()) for path in _families(folder)]
-    families.sort(key=lambda entry: entry[0] == "generic")
-    return RuleBook(tuple(families))
+    paths = [path for folder in (*map(Path, folders), builtin_folder()) for path in _families(folder)]
+    paths.sort(key=lambda path: path.name == "generic")
+    tables = tuple(_load_table(path) for path in paths if (path / "operators.py").is_file())
+    return RuleBook(tuple(map(_load_family, paths)), tables)
 
 
 def _families(folder: Path) -> list[Path]:
@@ -141,6 +193,13 @@ def _families(folder: Path) -> list[Path]:
 def _load_family(folder: Path) -> tuple[str, Family, tuple[Rule, ...]]:
     rules = tuple(_load_rule(path.parent, folder.name) for path in sorted(folder.glob("*/rule.py")))
     return folder.name, cast(Family, _import(folder / "family.py")), rules
+
+
+def _load_table(folder: Path) -> Table:
+    rows = getattr(_import(folder / "operators.py"), "OPERATORS", ())
+    if not rows or not all(isinstance(row, Operator) for row in rows):
+        raise RuleError(f"rules/{folder.name}/operators.py needs OPERATORS, a table of graph2torch.operators.Operator.")
+    return table(folder.name, rows, folder / "layer.py")
 
 
 def _load_rule(folder: Path, family: str) -> Rule:

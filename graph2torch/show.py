@@ -61,7 +61,11 @@ def show_build(made: Build, target: Path) -> None:
     coverage = spec.coverage()
     page.line(
         _covered(
-            {rule: len(nodes) for rule, nodes in coverage.by_rule.items()}, len(coverage.inert), len(coverage.unexplained), coverage.total
+            {rule: len(nodes) for rule, nodes in coverage.by_rule.items()},
+            len(coverage.generic),
+            len(coverage.inert),
+            len(coverage.unexplained),
+            coverage.total,
         )
     )
     _show_weights(page, spec, bindings)
@@ -111,9 +115,10 @@ def _size(block: Block) -> str:
     return " → ".join(sizes.groups()) if sizes else code
 
 
-def _covered(by_rule: Mapping[str, int], inert: int, unexplained: int, total: int) -> str:
+def _covered(by_rule: Mapping[str, int], generic: int, inert: int, unexplained: int, total: int) -> str:
     rules = ", ".join(f"{n} {printable(rule)}" for rule, n in by_rule.items())
-    return f"{total} nodes: {sum(by_rule.values())} explained ({rules or 'none'}), {inert} inert, {unexplained} unexplained"
+    single = f", {generic} of them as single operators" if generic else ""
+    return f"{total} nodes: {sum(by_rule.values())} explained ({rules or 'none'}){single}, {inert} inert, {unexplained} unexplained"
 
 
 def _show_weights(page: Page, spec: PolicySpec, bindings: Bindings) -> None:
@@ -311,7 +316,7 @@ def _show_graph(page: Page, g: Found) -> None:
     page.heading("Blocks")
     page.table([(printable(b["rule"]), printable(b["module"] or "–"), printable(b["code"]), printable(b["role"])) for b in g["blocks"]])
     c, parameters = g["coverage"], g["parameters"]
-    page.line(f"{_covered(c['by_rule'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
+    page.line(f"{_covered(c['by_rule'], c['generic'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
     _show_unexplained(page, g["unexplained"])
     held = [
         (parameters["trainable"], "trained"),
@@ -472,7 +477,7 @@ def show_explanation(found: Found) -> None:
     page = Page()
     page.title(f"{printable(found['file'])}: {printable(found['title'])}")
     c = found["coverage"]
-    page.line(f"{_covered(c['by_rule'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
+    page.line(f"{_covered(c['by_rule'], c['generic'], c['inert'], c['unexplained'], c['nodes'])}: {c['percent']:g} % of what is not inert")
     page.table([(_node(node), _fate(node)) for node in found["nodes"]])
 
 
@@ -482,7 +487,10 @@ def _fate(node: Found) -> str:
         return f"{printable(node['rule'])}: {printable(node['role'])}"
     if node["status"] == "inert":
         return "inert"
-    return f"NOT EXPLAINED: {_nearest(node)}"
+    if node["status"] == "generic":
+        return f"{printable(node['role'])}, by itself; {_nearest(node)}"
+    refusal = f"{printable(node['refusal'], 200)}; " if node.get("refusal") else ""
+    return f"NOT EXPLAINED: {refusal}{_nearest(node)}"
 
 
 def _node(node: Found) -> str:

@@ -6,14 +6,15 @@ mean; the result is a `PolicySpec`, from which the source is written and the wei
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from .graph import Array, Graph, Node
-from .match import Match, NearMiss
+from .match import Match, NearMiss, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Parameter:
     key:       its name in the checkpoint, after the module's prefix; None where the checkpoint has no such tensor
     transform: how the graph's constant becomes the layer's tensor
     trainable: a parameter, or else a buffer
+    place:     its own attribute in the policy, where it isn't its block's: several operators may share it
     """
 
     name: str
@@ -49,6 +51,7 @@ class Parameter:
     key: str | None = None
     transform: Transform = "as is"
     trainable: bool = True
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,15 @@ class Block:
     def reads(self) -> tuple[str, ...]:
         return tuple(v for _, values in self.inputs for v in values)
 
+    @property
+    def globals(self) -> frozenset[str]:  # noqa: A003
+        """Names of the module (torch, a function of the layer …) that its code uses."""
+        if isinstance(self.code, Module):
+            return frozenset({self.code.class_name.split(".")[0]})
+        texts = [self.code.text, *(text for _, text in self.code.draws)]
+        used = {n.id for text in texts for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+        return frozenset(used - {name for name, _ in (*self.inputs, *self.code.draws)} - {p.name for p in self.parameters})
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -225,7 +237,10 @@ class Method:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy, recognised. `noise`: field of Noise → the graph's value that is drawn; `title` one line for people."""
+    """A policy, recognised. `noise`: field of Noise → the graph's value that is drawn; `title` one line for people.
+
+    unexplained: nodes that can't be built; refusals: why not, by the node's index
+    """
 
     family: str
     title: str
@@ -236,10 +251,13 @@ class PolicySpec:
     noise: Mapping[str, str]
     methods: tuple[Method, ...] = ()
     unexplained: tuple[Node, ...] = ()
+    refusals: Mapping[int, Refusal] = field(default_factory=dict)
     near_misses: tuple[NearMiss, ...] = ()
 
     def parameter_path(self, block: Block, parameter: Parameter) -> str:
         """The tensor's key in the policy's state_dict: "body.0.weight"."""
+        if parameter.place:
+            return parameter.place
         return f"{self.module_path(block)}.{parameter.name}" if isinstance(block.code, Module) else block.name or parameter.name
 
     def module_path(self, block: Block) -> str:
@@ -259,15 +277,18 @@ class PolicySpec:
         """Which of the file's nodes are explained by which rule; every node is counted once."""
         by_rule: dict[str, set[int]] = {}
         counted: set[int] = set()
+        generic: set[int] = set()
         for block in self.blocks:
             mine = set(block.nodes) - counted
             counted |= mine
+            generic |= mine if block.family == "generic" else set()
             by_rule.setdefault(block.rule, set()).update(mine)
         makers = {value: block for block in self.blocks for value in block.outputs}
         for output in self.outputs:
             if maker := makers.get(output.value):  # what only hands the block's value on to an output
                 mine = set(self.graph.through.get(output.name, ())) - counted
                 counted |= mine
+                generic |= mine if maker.family == "generic" else set()
                 by_rule[maker.rule].update(mine)
         unexplained = {i for n in self.unexplained for i in (n.index, *n.through)} - counted
         everything = set(range(len(self.graph.file_nodes)))
@@ -277,17 +298,19 @@ class PolicySpec:
             {rule: tuple(sorted(nodes)) for rule, nodes in by_rule.items()},
             tuple(sorted(inert)),
             tuple(sorted(unexplained)),
+            tuple(sorted(generic)),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Indices of the file's nodes: by rule, inert (metadata, dead code), unexplained."""
+    """Indices of the file's nodes: by rule, inert (metadata, dead code), unexplained; and which of the first are generic."""
 
     total: int
     by_rule: Mapping[str, tuple[int, ...]]
     inert: tuple[int, ...]
     unexplained: tuple[int, ...]
+    generic: tuple[int, ...] = ()
 
 
 def block_of(match: Match, code: Module | Expression, parameters: tuple[Parameter, ...] = (), **more: object) -> Block:

@@ -98,12 +98,15 @@ def verify(
     module: torch.nn.Module,
     same_file: bool = False,
     seed: int = SEED,
+    samples: Sequence[Mapping[str, Array]] = (),
 ) -> Verification:
     """The quick tier: `rebuilt` against `original` in onnxruntime, and `module` in torch against `original`.
 
+    samples: inputs that are known to make sense: they are tried too, and what is made up takes its sizes and integers from them
+
     Raises ModelError if onnxruntime refuses the original, and UnsupportedGraph if it refuses the rebuilt graph.
     """
-    cases = list(_cases(spec.graph.inputs, spec, seed))
+    cases = list(_cases(spec.graph.inputs, spec, seed)) if not samples else list(_like(samples, seed))
     draws = _draws(original, rebuilt, alignment)
     results: dict[str, _Tally] = {}
     torch_results: dict[str, _Tally] = {}
@@ -178,6 +181,17 @@ def _cases(inputs: Sequence[ValueInfo], spec: PolicySpec, seed: int) -> Iterable
         label = f"batch {batch} {kind}"
         rng = np.random.default_rng([seed, batch, *kind.encode()])
         yield label, kind, {i.name: observation(i, batch, kind, rng) for i in inputs}
+
+
+def _like(samples: Sequence[Mapping[str, Array]], seed: int) -> Iterable[tuple[str, str, dict[str, Array]]]:
+    for number, sample in enumerate(samples):
+        yield f"sample {number}", "ordinary", dict(sample)
+        for _, kind in QUICK:
+            label = f"like sample {number}, {kind}"
+            rng = np.random.default_rng([seed, number, *kind.encode()])
+            values = {k: ValueInfo(k, v.dtype, v.shape) for k, v in sample.items() if v.dtype.kind == "f" and v.size}
+            if values:
+                yield label, kind, dict(sample) | {k: observation(value, 1, kind, rng) for k, value in values.items()}
 
 
 def observation(value: ValueInfo, batch: int, kind: str, rng: np.random.Generator) -> Array:

@@ -21,7 +21,7 @@ def policy_module() -> str:
 def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
     used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
     inputs: list[Input] = []
-    fields: set[str] = {"self", "noise"}
+    fields: set[str] = {"self", "noise"} | {name for block in blocks for name in block.globals}
     for value in graph.inputs:
         field = identifier(value.name, fields, "input")
         fields.add(field)

@@ -467,7 +467,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bend: Bend, wo
 
 @pytest.mark.parametrize(
     ("bend", "words"),
-    [(an_unknown_operator, ("Frobnicate", "no rule explains", "rules --explain")), (an_ir_of_the_future, ("onnxruntime", "refuses"))],
+    [(an_unknown_operator, ("Frobnicate", "can't be built", "rules --explain")), (an_ir_of_the_future, ("onnxruntime", "refuses"))],
 )
 def test_refused_by_build_only(tmp_path: Path, bend: Bend, words: tuple[str, ...]) -> None:
     """What can be looked at, but not rebuilt."""
@@ -524,7 +524,7 @@ def test_long_chains_and_wide_nodes_are_read_in_no_time(tmp_path: Path) -> None:
     model = helper.make_model(helper.make_graph(nodes, "g", info[:1], info[1:]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     path, _ = save_pair(tmp_path, model)
     start = time.monotonic()
-    check_trouble(run("build", path, "-o", tmp_path / "out"), "no rule explains 1 of its 2001 nodes")
+    assert run("build", path, "-o", tmp_path / "out").status == 0
     assert time.monotonic() - start < 20
 
 

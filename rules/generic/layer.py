@@ -1079,3 +1079,127 @@ def random_normal_like(x, *, dtype=1, mean=0.0, scale=1.0):
 @node("RandomUniformLike")
 def random_uniform_like(x, *, dtype=1, low=0.0, high=1.0):
     return torch.rand(x.shape).to(x.device) * (high - low) + low
+
+
+# ------------------------------------------------------------------------------------------------ images
+@node("Resize")
+def resize(
+    x, roi=None, scales=None, sizes=None, *, axes=None, coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75,
+    exclude_outside=0, mode="nearest", nearest_mode="round_prefer_floor"
+):  # fmt: skip
+    axes = range(x.ndim) if axes is None else axes
+    by_size = sizes is not None and sizes.numel() > 0
+    for axis, wanted in zip(axes, (sizes if by_size else scales).tolist()):
+        before = x.shape[axis]
+        after = int(wanted) if by_size else math.floor(before * wanted)
+        scale = torch.tensor(after / before if by_size else wanted, dtype=torch.float32)
+        if after == before and scale == 1:
+            continue
+        places = torch.arange(after, dtype=torch.float32)
+        if coordinate_transformation_mode == "align_corners":
+            places = places * (before - 1) / (after - 1) if after > 1 else places * 0
+        elif coordinate_transformation_mode == "asymmetric":
+            places = places / scale
+        elif coordinate_transformation_mode == "pytorch_half_pixel" and after == 1:
+            places = places * 0
+        else:
+            places = (places + 0.5) / scale - 0.5
+        if mode == "nearest":
+            rounded = {
+                "round_prefer_floor": torch.ceil(places - 0.5),
+                "round_prefer_ceil": torch.floor(places + 0.5),
+                "floor": torch.floor(places),
+                "ceil": torch.ceil(places),
+            }[nearest_mode]
+            x = x.index_select(axis, rounded.clamp(0, before - 1).to(x.device, torch.int64))
+            continue
+        if mode == "linear":
+            places = places.clamp(0, before - 1)
+            taps = torch.floor(places)[:, None] + torch.arange(2)
+            weights = (1 - (places[:, None] - taps).abs()).clamp(min=0)
+        else:
+            taps = torch.floor(places)[:, None] + torch.arange(-1, 3)
+            d, a = (places[:, None] - taps).abs(), cubic_coeff_a
+            near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+            weights = torch.where(d <= 1, near, far)
+            if exclude_outside:
+                weights = weights * ((taps >= 0) & (taps < before))
+                weights = weights / weights.sum(1, keepdim=True)
+        taps, weights = taps.clamp(0, before - 1).to(x.device, torch.int64), weights.to(x.device, x.dtype)
+        shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+        x = sum(x.index_select(axis, taps[:, k]) * weights[:, k].reshape(shape) for k in range(taps.shape[1]))
+    return x.clone()
+
+
+@node("Upsample")
+def upsample(x, scales, *, mode="nearest"):
+    for axis, scale in enumerate((scales if isinstance(scales, list) else scales.tolist())):
+        x = x.repeat_interleave(int(scale), axis)
+    return x.clone()
+
+
+@node("GridSample")
+def grid_sample(x, grid, *, align_corners=0, mode="linear", padding_mode="zeros"):
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    return nn.functional.grid_sample(x, grid, mode, padding_mode, bool(align_corners))
+
+
+@node("AffineGrid")
+def affine_grid(theta, size, *, align_corners=0):
+    return nn.functional.affine_grid(theta, size.tolist(), bool(align_corners))
+
+
+@node("CenterCropPad")
+def center_crop_pad(x, shape, *, axes=None):
+    for axis, wanted in zip(range(x.ndim) if axes is None else axes, shape.tolist()):
+        room = wanted - x.shape[axis]
+        around = [0, 0] * (x.ndim - 1 - axis % x.ndim) + [room // 2 if room > 0 else -(-room // 2), room - (room // 2 if room > 0 else -(-room // 2))]
+        x = nn.functional.pad(x, around)
+    return x.clone()
+
+
+# ------------------------------------------------------------------------------------------------ quantisation
+@node("QuantizeLinear")
+def quantize_linear(x, scale, zero_point=None, *, axis=1, saturate=1):
+    shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if scale.ndim and x.ndim else ()
+    zero = torch.zeros((), dtype=torch.uint8) if zero_point is None else zero_point
+    limits = torch.iinfo(zero.dtype)
+    rounded = torch.round(x / scale.reshape(shape)) + (zero.reshape(shape) if zero.ndim else zero)
+    return rounded.nan_to_num(limits.min).clamp(limits.min, limits.max).to(zero.dtype)
+
+
+@node("DequantizeLinear")
+def dequantize_linear(x, scale, zero_point=None, *, axis=1):
+    shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if scale.ndim and x.ndim else ()
+    zero = 0 if zero_point is None else zero_point.to(torch.int32).reshape(shape) if zero_point.ndim else zero_point.to(torch.int32)
+    return (x.to(torch.int32) - zero).to(scale.dtype) * scale.reshape(shape)
+
+
+@node("DynamicQuantizeLinear")
+def dynamic_quantize_linear(x):
+    low, high = x.min().clamp(max=0), x.max().clamp(min=0)
+    scale = torch.where(high == low, torch.ones_like(low), (high - low) / 255)
+    zero = torch.round((0 - low) / scale).clamp(0, 255)
+    return (torch.round(x / scale) + zero).clamp(0, 255).to(torch.uint8), scale, zero.to(torch.uint8)
+
+
+# ------------------------------------------------------------------------------------------------ windows
+def cosine_window(size, periodic, a, b, c, dtype):
+    n = torch.arange(int(size), dtype=torch.float64) * (2 * math.pi / (int(size) - (0 if periodic else 1)))
+    names = {1: torch.float32, 6: torch.int32, 7: torch.int64, 11: torch.float64}
+    return (a - b * torch.cos(n) + c * torch.cos(2 * n)).to(names[dtype])
+
+
+@node("HannWindow")
+def hann_window(size, *, output_datatype=1, periodic=1):
+    return cosine_window(size, periodic, 0.5, 0.5, 0, output_datatype)
+
+
+@node("HammingWindow")
+def hamming_window(size, *, output_datatype=1, periodic=1):
+    return cosine_window(size, periodic, 25 / 46, 21 / 46, 0, output_datatype)
+
+
+@node("BlackmanWindow")
+def blackman_window(size, *, output_datatype=1, periodic=1):
+    return cosine_window(size, periodic, 0.42, 0.5, 0.08, output_datatype)

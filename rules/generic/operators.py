@@ -6,6 +6,8 @@ text doesn't hold, calls the function that layer.py keeps for the operator. `ref
 
 from collections.abc import Callable
 
+import numpy as np
+
 from graph2torch.operators import Operator, Use, floats
 
 
@@ -101,6 +103,35 @@ def recurrent(use: Use) -> str:
 
 def reduction(use: Use) -> str:
     return types(*FLOAT, "int32", "int64", "int8", "uint8")(use)
+
+
+def resize(use: Use) -> str:
+    if use.integer("antialias"):
+        return "it smooths what it shrinks (antialias)"
+    if use.text("coordinate_transformation_mode", "half_pixel") not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
+        return f"its coordinates are {use.text('coordinate_transformation_mode')}"
+    scales = use.constant(2)
+    if use.text("coordinate_transformation_mode") == "align_corners" and use.has(2) and (scales is None or (scales != np.round(scales)).any()):
+        return "it aligns the corners of a size that is no whole number, or not known before it runs"
+    return only(keep_aspect_ratio_policy=("stretch",), extrapolation_value=())(use)
+
+
+def upsample(use: Use) -> str:
+    scales = use.constant(1) if use.has(1) else None
+    given = use.node.attributes.get("scales")
+    values = scales.tolist() if scales is not None else list(given) if isinstance(given, tuple) else []
+    if not values or any(v != int(v) for v in values):
+        return "it scales by what is no whole number, or not known before it runs"
+    return only(mode=("nearest",))(use)
+
+
+def sampled(use: Use) -> str:
+    cubic = use.text("mode") in ("cubic", "bicubic")
+    return "it samples a volume by cubic interpolation" if cubic and use.rank() != 4 else ""
+
+
+def quantised(use: Use) -> str:
+    return only(block_size=(0,), output_dtype=(), precision=())(use)
 
 
 OPERATORS = (
@@ -256,6 +287,18 @@ OPERATORS = (
     Operator("LSTM", refuse=recurrent),
     Operator("GRU", refuse=recurrent),
     Operator("RNN", refuse=recurrent),
+    # images, quantisation, windows
+    Operator("Resize", since=11, refuse=resize),
+    Operator("Upsample", since=9, refuse=upsample),
+    Operator("GridSample", refuse=sampled),
+    Operator("AffineGrid"),
+    Operator("CenterCropPad", rounds=False),
+    Operator("QuantizeLinear", refuse=quantised),
+    Operator("DequantizeLinear", refuse=quantised),
+    Operator("DynamicQuantizeLinear"),
+    Operator("HannWindow"),
+    Operator("HammingWindow"),
+    Operator("BlackmanWindow"),
     # losses
     Operator("NegativeLogLikelihoodLoss"),
     Operator("SoftmaxCrossEntropyLoss"),

@@ -286,7 +286,7 @@ def embed_external_data(proto: onnx.ModelProto, path: Path, size: int = 0) -> No
             raise ModelError(
                 f"{what}, which can't be read: {error.strerror or error}; check the file beside the .onnx and its permissions."
             ) from None
-        tensor.data_location = onnx.TensorProto.DEFAULT
+        tensor.ClearField("data_location")
         del tensor.external_data[:]
 
 

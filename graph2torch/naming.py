@@ -36,7 +36,7 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
     def following(block: Block) -> list[Block]:
         return [reader for value in block.outputs for reader in readers.get(value, ())]
 
-    outputs = {value: name.name for name, value in zip(graph.outputs, graph.results, strict=True)}
+    outputs = {value: name.name for name, value in reversed([*zip(graph.outputs, graph.results, strict=True)])}  # the first name counts
     siblings = [block.rule for block in blocks]
     read_by = [frozenset(reader.rule for reader in following(block)) for block in blocks]
     kinds = list(zip(siblings, read_by, strict=True))

@@ -113,7 +113,10 @@ def verify(
     runs: list[str] = []
     refused: list[str] = []
     outputs = [o.name for o in spec.outputs]
-    sources = {v: f"{name} of {field}" for field, drawn in spec.noise.items() for name, v in _drawn_from(spec, drawn)}
+    sources: dict[str, str] = {}
+    for field, drawn in spec.noise.items():
+        for name, value in _drawn_from(spec, drawn):
+            sources.setdefault(value, f"{name} of {field}")
     choices = _choices(spec.graph)
     noises = _Noise(original, [a for a, _ in draws], list(sources), choices)
     inner = _inner(module, spec, list(sources))

@@ -214,6 +214,8 @@ def _outputs(graph: Graph, heads: Heads) -> tuple[Output, ...]:
         fields.add(field)
         meaning, key = OUTPUTS.get(declared.name, ("", None))
         constant = graph.constants.get(value)
+        if declared.name == "discrete_action_output_shape" and constant is not None and constant.size < len(heads.options):
+            meaning = "options of all discrete branches"
         if constant is None:
             meaning = _output_meaning(declared, meaning, value, values, heads)
         outputs.append(
@@ -278,17 +280,17 @@ def _methods(heads: Heads, outputs: tuple[Output, ...]) -> tuple[Method, ...]:
     methods = [Method("act", returns, ", ".join(act), values, comment)]
     normal = "torch.distributions.Independent(torch.distributions.Normal(mu, sigma), 1)"
     branches = f"Branches({', '.join(f'logits_{i}' for i in range(len(heads.p)))})"
-    before = {"mu": "", "torch.tanh(mu)": "before tanh"}.get(heads.bounded, "before clip and / 3")
+    before = {"mu": "", "torch.tanh(mu)": " before tanh"}.get(heads.bounded, " before clip and / 3")
     logits = {f"logits_{i}": value for i, value in enumerate(heads.logits)}
     if heads.mu and heads.sigma and heads.p:
         gaussian = {"mu": heads.mu, "sigma": heads.sigma}
-        comment = f"of the continuous actions {before}, and of the branches"
+        comment = f"of the continuous actions{before}, and of the branches"
         methods.append(
             Method("distribution", "Hybrid", f"Hybrid({normal}, {branches})", gaussian | logits, comment, layers=(DISCRETE, HYBRID))
         )
     elif heads.mu and heads.sigma:
         gaussian = {"mu": heads.mu, "sigma": heads.sigma}
-        methods.append(Method("distribution", "torch.distributions.Distribution", normal, gaussian, f"of the actions {before}".rstrip()))
+        methods.append(Method("distribution", "torch.distributions.Distribution", normal, gaussian, f"of the actions{before}"))
     elif heads.p:
         methods.append(Method("distribution", "Branches", branches, logits, "", layers=(DISCRETE,)))
     return tuple(methods)

@@ -30,4 +30,4 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, role=f"head: sampled action of branch {place.number}")
+    return replace(block, role=f"head: sampled action of branch {place.turn}")

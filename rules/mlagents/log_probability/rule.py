@@ -27,4 +27,7 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    return replace(block, role="head: log-probabilities of a branch's options")
+    label = place.outputs[0] if place.outputs else ""
+    if not label and "softmax" not in place.readers:
+        label = "log_p" if place.turns == 1 else f"log_p_{place.turn}"
+    return replace(block, label=label, role=f"head: log-probabilities of the options of branch {place.turn}")

@@ -73,5 +73,7 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    label = "p" if place.siblings == 1 else f"p_{place.number}"
-    return replace(block, label=label, role=f"head: probabilities of the options of branch {place.number}")
+    if "masked_probability" in place.readers:
+        return replace(block, role=f"head: probabilities of the options of branch {place.turn}, before the mask")
+    label = "p" if place.turns == 1 else f"p_{place.turn}"
+    return replace(block, label=label, role=f"head: probabilities of the options of branch {place.turn}")

@@ -148,7 +148,7 @@ class Block:
         """Names of the module (torch, a function of the layer …) that its code uses."""
         if isinstance(self.code, Module):
             return frozenset({self.code.class_name.split(".")[0]})
-        texts = [self.code.text, *(text for _, text in self.code.draws)]
+        texts = [self.code.text, *(text for _, text in self.code.draws if text)]
         used = {n.id for text in texts for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
         return frozenset(used - {name for name, _ in (*self.inputs, *self.code.draws)} - {p.name for p in self.parameters})
 

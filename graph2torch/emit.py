@@ -219,7 +219,7 @@ class _Writer:
         inlined: dict[str, _Step] = {}
 
         def assign(step: _Step, expression: ast.expr) -> None:
-            targets = []
+            targets, before = [], set(taken)
             labels = step.label.split(", ") if step.label else []
             for output, label in itertools.zip_longest(step.outputs, labels[: len(step.outputs)], fillvalue="x"):
                 if len(step.outputs) > 1 and not uses.get(output):
@@ -229,7 +229,13 @@ class _Writer:
                 taken.add(name)
                 names[output] = ast.Name(name)
                 targets.append(name)
-            lines.extend(statement(f"{', '.join(targets)} = ", expression))
+            start = f"{', '.join(targets)} = "
+            calls = [a for a in expression.args if isinstance(a, ast.Call)] if isinstance(expression, ast.Call) else []
+            if len(start) + len(ast.unparse(expression)) > WIDTH - 8 and calls and len(step.reads) > 1 and "x" not in before:
+                longest = max(calls, key=lambda call: len(ast.unparse(call)))
+                lines.extend(statement("x = ", longest))
+                expression.args[expression.args.index(longest)] = ast.Name("x")  # type: ignore[attr-defined]
+            lines.extend(statement(start, expression))
 
         def settle(values: Iterable[str]) -> bool:
             """Gives labelled values that were written in place a line of their own; whether there were any."""

@@ -44,13 +44,21 @@ def test_huggy_reads_as_it_did(huggy: tuple[Build, Path]) -> None:
     assert len(huggy[0].source.splitlines()) <= 80
 
 
-def test_several_observations_read_as_they_did(tmp_path: Path) -> None:
-    model = tiny_policy(observations=(3, 2), era="torch1.8", deterministic=False)
+POLICIES: dict[str, dict[str, Any]] = {
+    "two_observations": {"observations": (3, 2), "era": "torch1.8", "deterministic": False},
+    "memory": {"observations": ((1, 20, 20), 3), "memory": 6},
+    "resnet": {"observations": ((2, 20, 20),), "encoder": "resnet"},
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_read_as_they_did(tmp_path: Path, name: str) -> None:
+    model = tiny_policy(**POLICIES[name])
     made = build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
     source = made.source.replace(made.recognised.model.sha256[:12], "…")
     checkpoint = made.bindings.checkpoint
     assert checkpoint is not None
-    assert source.replace(checkpoint.sha256[:12], "…") == (GOLDEN / "two_observations.py.txt").read_text(encoding="utf-8")
+    assert source.replace(checkpoint.sha256[:12], "…") == (GOLDEN / f"{name}.py.txt").read_text(encoding="utf-8")
 
 
 def test_it_imports_the_standard_library_torch_and_safetensors_alone(huggy: tuple[Build, Path]) -> None:

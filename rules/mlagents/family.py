@@ -49,7 +49,7 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
     inputs, outputs = _inputs(graph, heads), _outputs(graph, heads)
     return PolicySpec(
         family="mlagents",
-        title=_title(blocks, heads, outputs),
+        title=_title(blocks, heads, inputs, outputs),
         graph=graph,
         inputs=inputs,
         outputs=outputs,
@@ -59,18 +59,28 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
     )
 
 
-def _title(blocks: tuple[Block, ...], heads: "Heads", outputs: tuple[Output, ...]) -> str:
-    layers = [block.code.arguments for block in blocks if block.rule == "linear" and isinstance(block.code, Module)]
+def _title(blocks: tuple[Block, ...], heads: "Heads", inputs: tuple[Input, ...], outputs: tuple[Output, ...]) -> str:
     kinds = " and ".join(kind for kind in ("continuous", "discrete") if any(kind in o.name and "shape" not in o.name for o in outputs))
-    if not layers:
+    if not any(block.parameters for block in blocks):
         return f"{kinds or 'no'} actions"
     hidden = [
-        block.code.arguments for block in blocks if block.rule == "linear" and isinstance(block.code, Module) and block.sequence == "body"
+        f"{'LSTM ' if block.rule == 'lstm' else ''}{block.code.arguments[1]}"
+        for block in blocks
+        if isinstance(block.code, Module) and (block.rule == "lstm" or (block.rule == "linear" and block.sequence == "body"))
     ]
     actions = [f"{heads.actions} continuous"] if heads.actions else []
     actions += [f"{_plus(heads.options)} discrete"] if heads.options else []
-    sizes = [f"{layers[0][0]} observations", *(str(size) for _, size in hidden), f"{' and '.join(actions) or 'no'} actions"]
-    return " → ".join(sizes)
+    return " → ".join([_observed(inputs), *hidden, f"{' and '.join(actions) or 'no'} actions"])
+
+
+def _observed(inputs: tuple[Input, ...]) -> str:
+    """`9 observations and an image of 3 × 20 × 24`."""
+    seen = [i.shape[1:] for i in inputs if i.used and "obs" in i.name]
+    numbers = sum(size for shape in seen if len(shape) == 1 for size in shape if isinstance(size, int))
+    parts = [f"{numbers} observations"] if numbers else []
+    for rank, one in ((2, "a list of"), (3, "an image of")):
+        parts += [f"{one} {' × '.join(map(str, shape))}" for shape in seen if len(shape) == rank]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "no observations"
 
 
 # ---------------------------------------------------------------------------------------------- heads
@@ -179,7 +189,7 @@ def _inputs(graph: Graph, heads: Heads) -> tuple[Input, ...]:
 
 
 def _input_meaning(value: ValueInfo, heads: Heads) -> str:
-    kind = {2: "a vector", 3: "a list of entities", 4: "an image (channels, height, width)"}.get(len(value.shape), "a tensor")
+    kind = {2: "a vector", 3: "a list of entities", 4: "an image, channels first"}.get(len(value.shape), "a tensor")
     if number := re.fullmatch(r"obs_(\d+)", value.name):
         return f"observation {number.group(1)}: {kind}, as the environment gives it"
     if value.name == "vector_observation":

@@ -491,6 +491,14 @@ def axes_of(x, axes, noop):
     return [a % x.ndim for a in axes] if axes else [] if noop else list(range(x.ndim))
 
 
+def lowest(dtype):
+    return -math.inf if dtype.is_floating_point else False if dtype == torch.bool else torch.iinfo(dtype).min
+
+
+def highest(dtype):
+    return math.inf if dtype.is_floating_point else True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
 @node("ReduceSum")
 def reduce_sum(x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     axes = axes_of(x, axes, noop_with_empty_axes)
@@ -507,7 +515,7 @@ def reduce_mean(x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 def reduce_max(x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     axes = axes_of(x, axes, noop_with_empty_axes)
     if any(x.shape[a] == 0 for a in axes):
-        return x.new_full(x.sum(axes, bool(keepdims)).shape, -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min)
+        return x.new_full(x.sum(axes, bool(keepdims)).shape, lowest(x.dtype))
     return x.amax(axes, bool(keepdims)) if axes else x.clone()
 
 
@@ -515,7 +523,7 @@ def reduce_max(x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
 def reduce_min(x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
     axes = axes_of(x, axes, noop_with_empty_axes)
     if any(x.shape[a] == 0 for a in axes):
-        return x.new_full(x.sum(axes, bool(keepdims)).shape, math.inf if x.is_floating_point() else torch.iinfo(x.dtype).max)
+        return x.new_full(x.sum(axes, bool(keepdims)).shape, highest(x.dtype))
     return x.amin(axes, bool(keepdims)) if axes else x.clone()
 
 
@@ -874,8 +882,7 @@ def windows(x, kernel, strides, dilations, around, ceil_mode, fill):
 def max_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, pads=None, storage_order=0, strides=None, outputs=1):
     strides, dilations = strides or [1] * len(kernel_shape), dilations or [1] * len(kernel_shape)
     around = padding_of(x, kernel_shape, strides, dilations, pads, auto_pad)
-    lowest = -math.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    values, place = windows(x, kernel_shape, strides, dilations, around, ceil_mode, lowest).max(-1)
+    values, place = windows(x, kernel_shape, strides, dilations, around, ceil_mode, lowest(x.dtype)).max(-1)
     if outputs == 1:
         return values
     numbers = torch.arange(x[0, 0].numel(), device=x.device)
@@ -894,7 +901,8 @@ def average_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_inclu
     if count_include_pad:
         counted = nn.functional.pad(counted, [n for pair in reversed(around) for n in pair], value=1)
         around = [(0, 0)] * len(kernel_shape)
-    return total / windows(counted, kernel_shape, strides, dilations, around, ceil_mode, 0).sum(-1)
+    counts = windows(counted, kernel_shape, strides, dilations, around, ceil_mode, 0).sum(-1)
+    return total / counts[(..., *(slice(n) for n in total.shape[2:]))]
 
 
 @node("LpPool")
@@ -976,11 +984,11 @@ def lrn(x, *, size, alpha=0.0001, beta=0.75, bias=1.0):
 @node("MeanVarianceNormalization")
 def mean_variance_normalization(x, *, axes=(0, 2, 3)):
     mean = x.mean(tuple(axes), keepdim=True)
-    return (x - mean) / (torch.sqrt(((x - mean) ** 2).mean(tuple(axes), keepdim=True)) + 1e-9)
+    return (x - mean) / torch.sqrt(((x - mean) ** 2).mean(tuple(axes), keepdim=True))
 
 
 @node("Dropout")
-def dropout(x, ratio=0.5, training_mode=None):
+def dropout(x, ratio=0.5, training_mode=None, *, seed=0):
     return x.clone(), torch.ones_like(x, dtype=torch.bool)
 
 

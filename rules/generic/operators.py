@@ -96,13 +96,16 @@ def training(use: Use) -> str:
 def recurrent(use: Use) -> str:
     if use.has(4):
         return "its sequences have lengths of their own"
-    if use.has(7) and use.node.op == "LSTM" and False:
-        return "it has peepholes"
     return only(layout=(0,))(use)
 
 
-def reduction(use: Use) -> str:
-    return types(*FLOAT, "int32", "int64", "int8", "uint8")(use)
+reduction = types(*FLOAT, "int32", "int64", "int8", "uint8")
+extreme = types(*FLOAT, "int32", "int64", "int8", "uint8", "bool")
+
+
+def power(use: Use) -> str:
+    whole = {use.dtype(0), use.dtype(1)} <= {"int32", "int64"}
+    return "" if whole or use.dtype() in FLOAT else "it cuts a power off to a whole number"
 
 
 def resize(use: Use) -> str:
@@ -142,7 +145,7 @@ OPERATORS = (
     Operator("Sub", "x - y"),
     Operator("Mul", "x * y"),
     Operator("Div", "x / y", plain_if=divided),
-    Operator("Pow", refuse=number),
+    Operator("Pow", refuse=power),
     Operator("Mod"),
     Operator("Sqrt", "torch.sqrt(x)"),
     Operator("Exp", "torch.exp(x)"),
@@ -164,8 +167,8 @@ OPERATORS = (
     Operator("Asinh"),
     Operator("Acosh"),
     Operator("Atanh"),
-    Operator("Max"),
-    Operator("Min"),
+    Operator("Max", rounds=False),
+    Operator("Min", rounds=False),
     Operator("Sum"),
     Operator("Mean"),
     Operator("Clip", clamp),
@@ -216,8 +219,8 @@ OPERATORS = (
     # reduction
     Operator("ReduceSum", refuse=reduction),
     Operator("ReduceMean", refuse=number),
-    Operator("ReduceMax", refuse=reduction),
-    Operator("ReduceMin", refuse=reduction),
+    Operator("ReduceMax", refuse=extreme, rounds=False),
+    Operator("ReduceMin", refuse=extreme, rounds=False),
     Operator("ReduceProd", refuse=reduction),
     Operator("ReduceL1", refuse=reduction),
     Operator("ReduceL2", refuse=number),
@@ -272,7 +275,7 @@ OPERATORS = (
     Operator("GlobalAveragePool"),
     Operator("GlobalMaxPool"),
     Operator("GlobalLpPool"),
-    Operator("MaxUnpool"),
+    Operator("MaxUnpool", refuse=without(output_shape=2)),
     # normalisation
     Operator("BatchNormalization", refuse=training),
     Operator("InstanceNormalization"),

@@ -60,18 +60,10 @@ def load_checkpoint(path: str | Path, module: str = "Policy") -> Checkpoint:
             f"{where(path)} is not the modules of an ML-Agents training, each under its name; give the .pt that stands beside the .onnx."
         )
     modules = {_label(name): _count(value) for name, value in entries.items()}
-    policy = _plain(entries.get(module))
-    if not policy:
-        found = ", ".join(quoted(name) for name in list(modules)[:8]) or "nothing"
-        more = f" and {len(modules) - 8} more" if len(modules) > 8 else ""
-        raise CheckpointError(
-            f"{where(path)} holds no {quoted(module)} with tensors in it; it holds {found}{more}. "
-            f"Give the checkpoint that the trainer saved for the policy."
-        )
     tensors: dict[str, Array] = {}
     unread: list[str] = []
     budget = MAX_BYTES
-    for key, value in policy.items():
+    for key, value in (_plain(entries.get(module)) or {}).items():
         array = _array(value, f"{where(path)}: {quoted(_label(key))}") if isinstance(key, str) else None
         if array is None:
             unread.append(_label(key))
@@ -80,6 +72,13 @@ def load_checkpoint(path: str | Path, module: str = "Policy") -> Checkpoint:
         if budget < 0:
             raise CheckpointError(f"{where(path)}: its tensors take more than {MAX_BYTES:,} bytes, which is the limit here.")
         tensors[key] = array
+    if not tensors:
+        found = ", ".join(quoted(name) for name in list(modules)[:8]) or "nothing"
+        more = f" and {len(modules) - 8} more" if len(modules) > 8 else ""
+        raise CheckpointError(
+            f"{where(path)} holds no {quoted(module)} with tensors in it; it holds {found}{more}. "
+            f"Give the checkpoint that the trainer saved for the policy."
+        )
     return Checkpoint(path, hashlib.sha256(data).hexdigest(), len(data), module, tensors, modules, _step(entries), tuple(unread))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import onnx
 
 from .canonical import canonicalise
@@ -55,7 +56,7 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     options: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.onnx._internal")]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _draws_of_anything():
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
@@ -81,6 +82,35 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     proto = onnx.load_model_from_string(buffer.getvalue())
     _name_ends(proto, names)
     return proto
+
+
+@contextmanager
+def _draws_of_anything() -> Iterator[None]:
+    """While tracing, `torch.multinomial` takes probabilities that are not finite (of weights gone NaN), as onnxruntime does."""
+    import torch
+
+    class Multinomial(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, p: torch.Tensor, samples: int) -> torch.Tensor:
+            return torch.zeros(p.shape[0], samples, dtype=torch.int64)
+
+        @staticmethod
+        def symbolic(g: Any, p: Any, samples: int) -> Any:
+            return g.op("Multinomial", g.op("Log", p), dtype_i=onnx.TensorProto.INT64, sample_size_i=samples)
+
+    original = torch.multinomial
+
+    def multinomial(p: torch.Tensor, samples: int, *more: Any, **options: Any) -> torch.Tensor:
+        if np.isfinite(p.detach().numpy()).all():
+            return original(p, samples, *more, **options)
+        drawn: torch.Tensor = Multinomial.apply(p, samples)  # type: ignore[no-untyped-call]
+        return drawn
+
+    torch.multinomial = multinomial  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.multinomial = original
 
 
 def export(

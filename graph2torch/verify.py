@@ -39,6 +39,7 @@ Level = Literal["bytes", "graph", "bits", "close", "differs"]
 LEVELS: tuple[Level, ...] = ("bytes", "graph", "bits", "close", "differs")
 EQUAL: frozenset[Level] = frozenset({"bytes", "graph", "bits"})
 TOLERANCE = 1e-5
+BESIDE = 2e-4  # how near to the edge of an option's share a sample is drawn
 SEED = 20240611
 # (batch, kind of observations): the quick tier, run by every build
 QUICK = (
@@ -353,8 +354,8 @@ class _Drawn:
 def _choose(log_p: Array, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Options drawn by their log-probabilities, and for each a uniform number that falls among the cumulated ones there.
 
-    Not near an edge, where rounding would decide: a rare option gives way to the likeliest, and numbers stay off the
-    outer tenths of their option's share. Where nothing can be drawn (NaN), the option is 0.
+    Just beside an edge of the option's share, so that a sampler of other shares is seen, but not so near that rounding
+    would decide; a rare option gives way to the likeliest. Where nothing can be drawn (NaN), the option is 0.
     """
     with np.errstate(all="ignore"):
         p = np.exp(log_p.astype(np.float64))
@@ -363,8 +364,9 @@ def _choose(log_p: Array, size: int, rng: np.random.Generator) -> tuple[Array, A
     ends = np.cumsum(p, 1)
     chosen = (ends[:, None, :] <= rng.random((len(p), size, 1)) * ends[:, None, -1:]).sum(2)
     rows = np.arange(len(p))[:, None]
-    chosen = np.where(p[rows, chosen] < 1e-3, p.argmax(1)[:, None], chosen)
-    uniform = ends[rows, chosen] - p[rows, chosen] * rng.uniform(0.1, 0.9, chosen.shape)
+    chosen = np.where(p[rows, chosen] < 5 * BESIDE, p.argmax(1)[:, None], chosen)
+    share = p[rows, chosen]
+    uniform = ends[rows, chosen] - np.where(rng.random(chosen.shape) < 0.5, BESIDE, share - BESIDE)
     return chosen, uniform.astype(np.float32)
 
 

@@ -1,9 +1,10 @@
 """A sample of a discrete branch: an option drawn by its probability.
 
-ML-Agents calls `torch.multinomial(p, 1)`, which is exported as Log and Multinomial without a seed. Given a uniform
-number, the option is found where it falls among the cumulated probabilities: the first whose sum exceeds it, so never
-one of probability 0. Without, it is drawn on the CPU whatever the device; moving a CPU tensor would export a Cast,
-hence the if.
+ML-Agents calls `torch.multinomial(p, 1)`, which is exported as Log and Multinomial without a seed. The layer looks where
+a uniform number falls among the cumulated probabilities: at the first option whose sum exceeds it, so never at one of
+probability 0. That number is the caller's or one drawn on the CPU, so a seed means the same on every device, and policies
+whose weights have gone NaN give option 0, as in onnxruntime, where `torch.multinomial` raises an error. Exported, it is
+`torch.multinomial`, and so the graph's own operator.
 """
 
 from dataclasses import replace

@@ -185,11 +185,11 @@ def _prefixes(spec: PolicySpec, block: Block) -> list[str]:
 
 
 def _named(spec: PolicySpec) -> dict[int, str]:
-    """block → module, by the graph's names alone (there is no checkpoint)."""
+    """block → module, by the graph's names alone, or else by what the block is (there is no checkpoint)."""
     named: dict[int, str] = {}
     for block in spec.blocks:
-        for prefix in _prefixes(spec, block):
-            if prefix not in named.values():
+        for prefix in (*_prefixes(spec, block), *spec.prefixes(block)[:1]):
+            if prefix not in named.values() and any(p.key for p in block.parameters):
                 named[id(block)] = prefix
                 break
     return named

@@ -31,7 +31,21 @@ _BODY = "network_body._body_endoder.seq_layers"  # ML-Agents spells it so
 _CONDITIONAL = "network_body._body_endoder.layers"
 _LSTM = "network_body.lstm.lstm"
 _HEAD = "action_model._continuous_distribution"
+_BRANCHES = "action_model._discrete_distribution"
 _EMBEDDING = 8  # of entities; ML-Agents' is 128, with four heads as here
+
+# one of each family, as arguments of `tiny_policy`
+FAMILIES: Mapping[str, Mapping[str, Any]] = {
+    "continuous": {"observations": (4, 3)},
+    "discrete": {"observations": (4,), "actions": 0, "branches": (3, 2)},
+    "hybrid": {"observations": (4,), "branches": (3, 2)},
+    "sac": {"observations": (4,), "sac": True},
+    "lstm": {"observations": (4,), "memory": 6},
+    "attention": {"observations": (4, (3, 2))},
+    "hypernetwork": {"observations": (4, 3), "goals": (1,)},
+    "simple": {"observations": ((2, 20, 21), 3)},
+    "resnet": {"observations": ((2, 20, 21),), "encoder": "resnet"},
+}
 
 
 def tiny_policy(
@@ -44,6 +58,8 @@ def tiny_policy(
     encoder: Encoder = "simple",
     memory: int = 0,
     goals: Sequence[int] = (),
+    branches: Sequence[int] = (),
+    sac: bool = False,
     deterministic: bool = True,
     opset: int = 9,
     ir_version: int | None = None,
@@ -51,12 +67,14 @@ def tiny_policy(
     batch: int | str = "batch",
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """A policy of ML-Agents' PPO: one normaliser or encoder an observation, Linear + SiLU layers, a Gaussian head, fixed outputs.
+    """A policy of ML-Agents: one normaliser or encoder an observation, Linear + SiLU layers, PPO's or SAC's heads, fixed outputs.
 
     observations:  the size of each observation, or channels, height and width of an image, or entities and features of a buffer
     encoder:       of the images; "simple" needs 20 × 20 pixels or more
     memory:        of an LSTM before the head: twice the features that the head gets
     goals:         which observations are goals: with some, the last hidden layer gets its weights from them
+    actions:       continuous ones, none or some; branches: options of each discrete branch
+    sac:           sigma is made from the observations, and tanh bounds the continuous actions
     deterministic: with the deterministic actions as an output (ML-Agents 0.27 and later)
     opset, ir_version: 7 to 21, and 3 to 10; below 4 every initializer is an input as well
     era:           "torch1.8": values are numbered, fixed outputs are initializers; "torch2": values are called after their
@@ -102,29 +120,32 @@ def tiny_policy(
         width = hidden
     if memory:
         value, width = graph.lstm(value, width, memory // 2), memory // 2
-    mu = graph.linear(value, width, actions, f"{_HEAD}.mu")
-    log_sigma = graph.initializer(f"{_HEAD}.log_sigma", graph.rng.normal(-0.5, 0.2, (1, actions)))
-    scaled = graph.node("Mul", [mu, graph.node("Constant", [], _HEAD, value=_tensor("", np.float32(0)))], _HEAD)
-    sigma = graph.node("Exp", [graph.node("Add", [scaled, log_sigma], _HEAD)], _HEAD)
-    noise = graph.node("RandomNormalLike", [mu], "", dtype=TensorProto.FLOAT)
-    sample = graph.node("Add", [mu, graph.node("Mul", [noise, sigma], "")], "")
-    graph.bounded(sample, "continuous_actions")
-    if deterministic:
-        graph.bounded(mu, "deterministic_continuous_actions")
-    graph.fixed("version_number", "version_number.1", 3)
-    graph.fixed("memory_size", "memory_size_vector", memory)
-    graph.fixed("continuous_action_output_shape", "continuous_act_size_vector", actions)
+    shapes: list[tuple[str, int, list[int | str]]] = []
+    float32, int64 = TensorProto.FLOAT, TensorProto.INT64
+    if actions:
+        (graph.squashed if sac else graph.gaussian)(value, width, actions, deterministic)
+        shapes += [("continuous_actions", float32, [batch, actions]), ("continuous_action_output_shape", float32, [1])]
+        shapes += [("deterministic_continuous_actions", float32, [batch, actions])] * deterministic
+    if branches:
+        graph.discrete(value, width, branches, deterministic)
+        shapes += [("discrete_actions", int64, [batch, len(branches)]), ("discrete_action_output_shape", float32, [1, len(branches)])]
+        shapes += [("deterministic_discrete_actions", int64, [batch, len(branches)])] * deterministic
+    graph.fixed("version_number", "version_number.1", [3])
+    graph.fixed("memory_size", "memory_size_vector", [memory])
+    if actions:
+        graph.fixed("continuous_action_output_shape", "continuous_act_size_vector", [actions])
+    if branches:
+        graph.fixed("discrete_action_output_shape", "discrete_act_size_vector", [branches])
 
-    shapes: list[tuple[str, list[int | str]]] = [("version_number", [1]), ("memory_size", [1]), ("continuous_actions", [batch, actions])]
-    shapes.append(("continuous_action_output_shape", [1]))
-    if deterministic:
-        shapes.append(("deterministic_continuous_actions", [batch, actions]))
+    shapes[:0] = [("version_number", float32, [1]), ("memory_size", float32, [1])]
     sizes = [[size] if isinstance(size, int) else list(size) for size in observations]
     inputs = [helper.make_tensor_value_info(f"obs_{i}", TensorProto.FLOAT, [batch, *size]) for i, size in enumerate(sizes)]
+    if branches:
+        inputs.append(helper.make_tensor_value_info("action_masks", float32, [batch, sum(branches)]))
     if memory:
-        inputs.append(helper.make_tensor_value_info("recurrent_in", TensorProto.FLOAT, [batch, 1, memory]))
-        shapes.append(("recurrent_out", [batch, 1, memory]))
-    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape) for output, shape in shapes]
+        inputs.append(helper.make_tensor_value_info("recurrent_in", float32, [batch, 1, memory]))
+        shapes.append(("recurrent_out", float32, [batch, 1, memory]))
+    outputs = [helper.make_tensor_value_info(*output) for output in shapes]
     if (ir_version or default_ir) < 4:
         inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializers]
     proto = helper.make_graph(graph.nodes, name, inputs, outputs, graph.initializers)
@@ -147,12 +168,16 @@ def tiny_checkpoint(model: onnx.ModelProto, steps: int = 1024, global_step: int 
 
     initializers = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     deviations = {n.input[0]: n.input[1] for n in model.graph.node if n.op_type == "Div" and n.input[1] in initializers}
-    actions = initializers[f"{_HEAD}.log_sigma"].shape[1]
+    given = {f"{_HEAD}.log_sigma": 1, f"{_HEAD}.log_sigma.bias": 0}
+    actions = next((initializers[name].shape[axis] for name, axis in given.items() if name in initializers), 0)
+    options = next(
+        (initializers[name] for name in ("discrete_act_size_vector", "discrete_action_output_shape") if name in initializers), None
+    )
     policy: dict[str, Numbers] = {
         "version_number": np.asarray([3], np.float32),
-        "is_continuous_int_deprecated": np.asarray([1], np.float32),
+        "is_continuous_int_deprecated": np.asarray([options is None], np.float32),
         "continuous_act_size_vector": np.asarray([actions], np.float32),
-        "discrete_act_size_vector": np.zeros((1, 0), np.float32),
+        "discrete_act_size_vector": np.zeros((1, 0), np.float32) if options is None else options,
         "act_size_vector_deprecated": np.asarray([actions], np.float32),
         "memory_size_vector": initializers["memory_size_vector" if "memory_size_vector" in initializers else "memory_size"],
     }
@@ -167,7 +192,7 @@ def tiny_checkpoint(model: onnx.ModelProto, steps: int = 1024, global_step: int 
             }
             for prefix in (place, place.replace(".observation_encoder.", ".")):  # the encoder's processors stand in the body, too
                 policy.update({f"{prefix}.{key}": value for key, value in statistics.items()})
-    policy |= {name: value for name, value in initializers.items() if name.startswith(("network_body.", _HEAD))}
+    policy |= {name: value for name, value in initializers.items() if name.startswith(("network_body.", "action_model."))}
     products = {n.output[0]: n.input[1] for n in model.graph.node if n.op_type == "MatMul" and n.input[1] in initializers}
     for node in model.graph.node:
         if node.op_type == "Add" and node.input[1] in products:  # a Linear over a list
@@ -228,17 +253,18 @@ class _Writer:
         self.nodes.append(helper.make_node(op, list(inputs), [output], name, **attributes))
         return output
 
-    def clip(self, value: str, bound: float, module: str) -> str:
-        """Within ±`bound`: attributes up to opset 10, then operands."""
+    def clip(self, value: str, bound: float, module: str, low: float | None = None) -> str:
+        """Within ±`bound`, or from `low` on: attributes up to opset 10, then operands."""
+        low = -bound if low is None else low
         if self.opset < 11:
-            return self.node("Clip", [value], module, min=-float(bound), max=float(bound))
-        bounds = [self.node("Constant", [], module, value=_tensor("", np.float32(b))) for b in (-bound, bound)]
+            return self.node("Clip", [value], module, min=float(low), max=float(bound))
+        bounds = [self.node("Constant", [], module, value=_tensor("", np.float32(b))) for b in (low, bound)]
         return self.node("Clip", [value, *bounds], module)
 
-    def linear(self, value: str, inputs: int, outputs: int, module: str) -> str:
+    def linear(self, value: str, inputs: int, outputs: int, module: str, output: str = "") -> str:
         weight = self.initializer(f"{module}.weight", self.rng.normal(0, 0.4, (outputs, inputs)))
         bias = self.initializer(f"{module}.bias", self.rng.normal(0, 0.1, outputs))
-        return self.node("Gemm", [value, weight, bias], module, alpha=1.0, beta=1.0, transB=1)
+        return self.node("Gemm", [value, weight, bias], module, output, alpha=1.0, beta=1.0, transB=1)
 
     def convolution(self, value: str, inputs: int, outputs: int, module: str, kernel: int, stride: int, padding: int = 0) -> str:
         weight = self.initializer(f"{module}.weight", self.rng.normal(0, 0.2, (outputs, inputs, kernel, kernel)))
@@ -391,18 +417,57 @@ class _Writer:
             return self.node("Squeeze", [value], module, axes=[axis])
         return self.node("Squeeze", [value, self.constant([axis], module)], module)
 
+    def gaussian(self, value: str, width: int, actions: int, deterministic: bool) -> None:
+        """PPO's continuous head: one sigma for all observations."""
+        mu = self.linear(value, width, actions, f"{_HEAD}.mu")
+        log_sigma = self.initializer(f"{_HEAD}.log_sigma", self.rng.normal(-0.5, 0.2, (1, actions)))
+        scaled = self.node("Mul", [mu, self.number(0, _HEAD)], _HEAD)
+        sigma = self.node("Exp", [self.node("Add", [scaled, log_sigma], _HEAD)], _HEAD)
+        self.bounded(self.sample(mu, sigma), "continuous_actions")
+        if deterministic:
+            self.bounded(mu, "deterministic_continuous_actions")
+
+    def squashed(self, value: str, width: int, actions: int, deterministic: bool) -> None:
+        """SAC's continuous head: a sigma of its own for each observation; the deterministic actions are mu as it is."""
+        mu = self.linear(value, width, actions, f"{_HEAD}.mu", "deterministic_continuous_actions" if deterministic else "")
+        log_sigma = self.linear(value, width, actions, f"{_HEAD}.log_sigma")
+        sigma = self.node("Exp", [self.clip(log_sigma, 2, _HEAD, -20)], _HEAD)
+        self.node("Tanh", [self.sample(mu, sigma)], "", "continuous_actions")
+
+    def sample(self, mu: str, sigma: str) -> str:
+        noise = self.node("RandomNormalLike", [mu], "", dtype=TensorProto.FLOAT)
+        return self.node("Add", [mu, self.node("Mul", [noise, sigma], "")], "")
+
+    def discrete(self, value: str, width: int, branches: Sequence[int], deterministic: bool) -> None:
+        """Discrete heads with masks: sampled and likeliest options."""
+        ends = [sum(branches[: i + 1]) for i in range(len(branches))]
+        masks = [self.slice("action_masks", end - size, end, 1, _BRANCHES) for size, end in zip(branches, ends, strict=True)]
+        chances = []
+        for i, (size, mask) in enumerate(zip(branches, masks, strict=True)):
+            logits = self.linear(value, width, size, f"{_BRANCHES}.branches.{i}")
+            negative = self.node("Mul", [mask, self.number(-1, _BRANCHES)], _BRANCHES)
+            forbidden = self.node("Add", [negative, self.number(1, _BRANCHES)], _BRANCHES)
+            kept = self.node("Mul", [logits, mask], _BRANCHES)
+            pushed = self.node("Mul", [forbidden, self.number(1e8, _BRANCHES)], _BRANCHES)
+            chances.append(self.node("Softmax", [self.node("Sub", [kept, pushed], _BRANCHES)], _BRANCHES, axis=1))
+        drawn = [self.node("Multinomial", [self.node("Log", [p], "")], "", dtype=TensorProto.INT64, sample_size=1) for p in chances]
+        self.node("Concat", drawn, "", "discrete_actions", axis=1)
+        if deterministic:
+            best = [self.node("ArgMax", [p], "", axis=1, keepdims=1) for p in chances]
+            self.node("Concat", best, "", "deterministic_discrete_actions", axis=1)
+
     def bounded(self, value: str, output: str) -> None:
         """The environment's actions: clip(value, ±3) / 3."""
         clipped = self.clip(value, 3, "")
         three = self.initializer(self.folded("Div"), 3) if self.old else self.node("Constant", [], "", value=_tensor("", np.float32(3)))
         self.node("Div", [clipped, three], "", output)
 
-    def fixed(self, output: str, initializer: str, value: float) -> None:
-        """An output that only tells a number."""
+    def fixed(self, output: str, initializer: str, value: npt.ArrayLike) -> None:
+        """An output that only tells numbers."""
         if self.old:
-            self.initializer(output, [value])
+            self.initializer(output, value)
         else:
-            self.node("Identity", [self.initializer(initializer, [value])], "", output)
+            self.node("Identity", [self.initializer(initializer, value)], "", output)
 
 
 def _tensor(name: str, value: Numbers) -> onnx.TensorProto:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -60,7 +61,9 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             try:
-                return command(*args, **kwargs)
+                with warnings.catch_warnings():  # of libraries: our own are part of what is printed
+                    warnings.simplefilter("default" if Settings.debug else "ignore")
+                    return command(*args, **kwargs)
             finally:
                 sys.stdout.flush()  # a full disk or a closed pipe is noticed while it can be told
         except KeyboardInterrupt:

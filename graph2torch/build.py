@@ -25,7 +25,7 @@ from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .emit import Provenance, emit
 from .errors import OutputError, UnsupportedGraph
-from .graph import Array, Model, load, read_graph, where
+from .graph import Array, Model, check_memory, load, read_graph, where
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
 from .text import one_line, printable, quoted
@@ -116,16 +116,21 @@ def rebuild(
     from .export import export
     from .isomorphism import align
     from .module import build_module, one_thread
-    from .verify import verify
+    from .verify import check_accepted, verify
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
     bindings = bind(spec, checkpoint, weights)
     source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
+    check_memory(recognised.model.proto, where(recognised.model.path))
     with one_thread():
         module = build_module(source, bindings)
         progress("exporting")
-        rebuilt = export(module, spec, example=samples[0] if samples else None)
+        try:
+            rebuilt = export(module, spec, example=samples[0] if samples else None)
+        except UnsupportedGraph:
+            check_accepted(recognised.model.proto)  # what onnxruntime refuses as well is no fault of torch's
+            raise
         progress("verifying")
         alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256

@@ -197,6 +197,13 @@ def _name_ends(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
             fresh += "'"
         taken.add(fresh)
         renamed[clash] = fresh
+    inputs = {v.name: names[v.name] for v in proto.graph.input if v.name in names}
+    outputs = {v.name: names[v.name] for v in proto.graph.output if v.name in names}
+    # an output that is an input itself: torch writes an Identity between the two
+    kept = [n for n in proto.graph.node if n.op_type != "Identity" or inputs.get(n.input[0], "") != outputs.get(n.output[0])]
+    if len(kept) < len(proto.graph.node):
+        del proto.graph.node[:]
+        proto.graph.node.extend(kept)
     _apply(proto, renamed)
     for value in (*proto.graph.input, *proto.graph.output):
         value.name = renamed.get(value.name, value.name)

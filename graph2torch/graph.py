@@ -523,6 +523,29 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
     return array
 
 
+def check_memory(proto: onnx.ModelProto, name: str) -> None:
+    """What a graph makes of small inputs may be endless (forty Concats of a value with itself), as far as its sizes can be known."""
+    model = InferredTypes(proto).skeleton()
+    del model.graph.value_info[:]
+    for value in model.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.WhichOneof("value") != "dim_value":
+                dim.dim_value = TRIED_BATCH
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception:  # what it can't follow is left to onnxruntime
+        return
+    for value in (*inferred.value_info, *inferred.output):
+        sizes = [d.dim_value if d.WhichOneof("value") == "dim_value" else 1 for d in value.type.tensor_type.shape.dim]
+        if all(size >= 0 for size in sizes) and math.prod(sizes) > MAX_NUMBERS:
+            raise UnsupportedGraph(
+                f"{name}: the value {quoted(value.name)} would have {math.prod(sizes):,} numbers for {TRIED_BATCH} agents, "
+                f"more than the {MAX_NUMBERS:,} that are tried here; a policy's have fewer."
+            )
+
+
 def read_nodes(graph: onnx.GraphProto, name: str, opset: int) -> tuple[Node, ...]:
     """The nodes of `graph`. UnsupportedGraph lists all of them that are outside this package's reach, not the first one only."""
     nodes: list[Node] = []

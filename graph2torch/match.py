@@ -77,6 +77,9 @@ class Refusal:
     reason: str
     node: Node | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", one_line(self.reason))  # attributes of a model are part of it
+
     def __str__(self) -> str:
         return f"{self.node}: {self.reason}" if self.node else self.reason
 

@@ -161,6 +161,11 @@ def verify(
     return Verification(level, reason, figures, in_torch, tuple(runs), len(runs), seed, alignment.isomorphic, tuple(dict.fromkeys(refused)))
 
 
+def check_accepted(original: onnx.ModelProto) -> None:
+    """Raises ModelError if onnxruntime refuses the original."""
+    _session(original, True, "the original")
+
+
 def _level(figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: Alignment, same_file: bool) -> tuple[Level, str]:
     far = [f for f in in_torch if not f.within()]
     if far:

@@ -363,27 +363,23 @@ def _nonzero(spec: PolicySpec, prefixes: Mapping[int, str], tensors: Mapping[str
 
 
 def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:
-    """The policy's modules → the checkpoint's, one entry for a sequence whose places are the same in both."""
-    table: dict[str, str] = {}
+    """The policy's modules → the checkpoint's; one entry for a sequence that stands there with the same places, alone."""
+    single: dict[str, str] = {}
     for block in spec.blocks:
         prefix = prefixes.get(id(block))
         if prefix is None:
             continue
-        place = spec.module_path(block)
         if isinstance(block.code, Module):
-            group, _, number = place.rpartition(".")
-            if (
-                block.sequence
-                and prefix.endswith(f".{number}")
-                and table.get(group, prefix.removesuffix(f".{number}")) == prefix.removesuffix(f".{number}")
-            ):
-                table[group] = prefix.removesuffix(f".{number}")
-            else:
-                table[place] = prefix
+            single[spec.module_path(block)] = prefix
         else:
-            for parameter in block.parameters:
-                if parameter.key:
-                    table[spec.parameter_path(block, parameter)] = f"{prefix}.{parameter.key}"
+            single.update({spec.parameter_path(block, p): f"{prefix}.{p.key}" for p in block.parameters if p.key})
+    table: dict[str, str] = {}
+    for here, there in single.items():
+        group, _, number = here.rpartition(".")
+        above, _, last = there.rpartition(".")
+        inside = {h for h, t in single.items() if t.startswith(f"{above}.")}
+        together = group and number == last and inside == {h for h in single if h.startswith(f"{group}.")}
+        table[group if together else here] = above if together else there
     return table
 
 

@@ -18,7 +18,7 @@ from .graph import Array
 from .spec import Block, Expression, Method, Module, PolicySpec
 from .text import docstring, identifier, literal
 
-WIDTH = 138
+WIDTH = 140
 MAX_FIXED = 1000  # numbers of an output that is always the same, which are written out
 
 
@@ -91,7 +91,9 @@ class _Writer:
     def tables(self) -> str:
         spec, rows = self.spec, []
         if self.origin.keys:
-            rows += table("CHECKPOINT", [f"{_text(here)}: {_text(there)}" for here, there in self.origin.keys.items()])
+            tensors = {spec.parameter_path(b, p) for b in spec.blocks for p in b.parameters}
+            dots = {here: "" if here in tensors else "." for here in self.origin.keys}  # a module's name is a prefix
+            rows += table("CHECKPOINT", [f"{_text(o + dots[o])}: {_text(t + dots[o])}" for o, t in self.origin.keys.items()])
         if constants := {o.field: o.constant for o in spec.outputs if o.constant is not None}:
             for field, constant in constants.items():
                 if constant.size > MAX_FIXED:
@@ -106,7 +108,22 @@ class _Writer:
             rows += table("OUTPUT_NAMES", [f"{_text(o.field)}: {_text(o.name)}" for o in spec.outputs])
         if spec.noise:
             rows += named_tuple("Noise", list(spec.noise))
+            rows[-1] += f"  # {self.noise_meaning()}"
         return "\n".join(rows) + "\n"
+
+    def noise_meaning(self) -> str:
+        """What the fields of Noise are drawn from: the normal ones have an expression, the others are uniform."""
+        normal = {
+            value
+            for b in self.spec.blocks
+            if isinstance(b.code, Expression)
+            for (_, value), (_, text) in zip(b.drawn, b.code.draws, strict=True)
+            if text
+        }
+        kinds = {field: "standard normal" if value in normal else "uniform in [0, 1)" for field, value in self.spec.noise.items()}
+        if len(set(kinds.values())) == 1:
+            return next(iter(kinds.values()))
+        return "; ".join(f"{kind}: {', '.join(f for f, k in kinds.items() if k == kind)}" for kind in dict.fromkeys(kinds.values()))
 
     def layers(self) -> tuple[set[str], list[str]]:
         """The imports and definitions of the layers that the blocks and methods need, each once."""
@@ -236,6 +253,8 @@ class _Writer:
                 lines.extend(statement("x = ", longest))
                 expression.args[expression.args.index(longest)] = ast.Name("x")  # type: ignore[attr-defined]
             lines.extend(statement(start, expression))
+            if step.blocks[-1].comment and len(step.blocks) == 1:
+                lines[-1] += f"  # {step.blocks[-1].comment}"
 
         def settle(values: Iterable[str]) -> bool:
             """Gives labelled values that were written in place a line of their own; whether there were any."""
@@ -334,27 +353,23 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------ load
     def load(self) -> str:
-        lines = ['def load(path="", device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
+        lines = ['def load(path=None, device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
+        ours = 'load_file(path or Path(__file__).with_name("weights.safetensors"))'
         if self.origin.keys:
             module = _text(self.origin.checkpoint_module)
             lines += [
-                '    if str(path).endswith(".pt"):  # of the same training, later',
+                '    if str(path).endswith(".pt"):  # a newer checkpoint of the same network',
                 f'        theirs = torch.load(path, map_location="cpu", weights_only=True)[{module}]',
-                '        state = {o + k[len(t):]: v for o, t in CHECKPOINT.items() for k, v in theirs.items() if f"{k}.".startswith(f"{t}.")}',
-                *(
-                    [
-                        '        for n in {k.rsplit(".", 1)[0] for k in state if k.endswith(".running_variance")}:',
-                        '            state[f"{n}.std"] = (state[f"{n}.running_variance"] / state[f"{n}.normalization_steps"]).double().sqrt().float()',
-                    ]
-                    if self.normalises
-                    else []
-                ),
-                '        print("missing, unexpected keys:", *policy.load_state_dict(state, strict=False))',
-                "    else:",
-                '        policy.load_state_dict(load_file(path or Path(__file__).with_name("weights.safetensors")))',
+                "        state = {here + k[len(there):]: v for here, there in CHECKPOINT.items() for k, v in theirs.items() if k.startswith(there)}",
             ]
+            if self.normalises:
+                lines += [
+                    '        for n in {k.rsplit(".", 1)[0] for k in state if k.endswith(".running_variance")}:',
+                    '            state[f"{n}.std"] = (state[f"{n}.running_variance"] / state[f"{n}.normalization_steps"]).double().sqrt().float()',
+                ]
+            lines += ["    else:", f"        state = {ours}", "    policy.load_state_dict(state)"]
         else:
-            lines.append('    policy.load_state_dict(load_file(path or Path(__file__).with_name("weights.safetensors")))')
+            lines.append(f"    policy.load_state_dict({ours})")
         if any(isinstance(b.code, Module) and b.code.class_name == "nn.Linear" for b in self.spec.blocks):
             lines += [
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",

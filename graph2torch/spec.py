@@ -114,6 +114,7 @@ class Block:
     role:       what it is, for people ("normaliser of obs_0", "hidden layer {number}"), given by the family; the number
                 counts the blocks of its rule in its sequence
     label:      what its outputs are called in the source ("mu", "x, memory"), given by the family
+    comment:    what its line in the source should be explained with, given by the family
     sequence:   the nn.Sequential it is part of, if any
     prefixes:   where a checkpoint likely keeps its tensors, likeliest first ("{n}" stands for its place in the sequence)
     layer:      the layer.py that holds the class or the functions it needs
@@ -132,6 +133,7 @@ class Block:
     name: str = ""
     role: str = ""
     label: str = ""
+    comment: str = ""
     sequence: str = ""
     prefixes: tuple[str, ...] = ()
     layer: Path | None = None

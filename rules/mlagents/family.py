@@ -294,13 +294,15 @@ def _methods(heads: Heads, outputs: tuple[Output, ...]) -> tuple[Method, ...]:
     logits = {f"logits_{i}": value for i, value in enumerate(heads.logits)}
     if heads.mu and heads.sigma and heads.p:
         gaussian = {"mu": heads.mu, "sigma": heads.sigma}
-        comment = f"of the continuous actions{before}, and of the branches"
+        comment = f"of mu + z * sigma,{before}, and of the branches"
         methods.append(
             Method("distribution", "Hybrid", f"Hybrid({normal}, {branches})", gaussian | logits, comment, layers=(DISCRETE, HYBRID))
         )
     elif heads.mu and heads.sigma:
         gaussian = {"mu": heads.mu, "sigma": heads.sigma}
-        methods.append(Method("distribution", "torch.distributions.Distribution", normal, gaussian, f"of the actions{before}"))
+        methods.append(
+            Method("distribution", "torch.distributions.Distribution", normal, gaussian, f"of mu + z * sigma,{before}".removesuffix(","))
+        )
     elif heads.p:
         methods.append(Method("distribution", "Branches", branches, logits, "", layers=(DISCRETE,)))
     return tuple(methods)

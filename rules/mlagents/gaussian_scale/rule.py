@@ -45,6 +45,9 @@ def lift(match: Match) -> Block:
     return block_of(match, Expression("torch.exp(mu * 0 + log_sigma)" if "mu" in match.values else "torch.exp(log_sigma)"), (log_sigma,))
 
 
+COMMENT = "NaN and infinity of mu stay, as in the original"
+
+
 def describe(block: Block, place: Place) -> Block:
     role = "head: standard deviation of the actions, sigma"
-    return replace(block, name="log_sigma", label="sigma", role=role, prefixes=("action_model._continuous_distribution",))
+    return replace(block, name="log_sigma", label="sigma", comment=COMMENT, role=role, prefixes=("action_model._continuous_distribution",))

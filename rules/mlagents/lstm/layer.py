@@ -14,7 +14,7 @@ class LSTM(nn.Module):  # one step of every agent; nn.LSTM would do the same, bu
     def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         x = x.reshape(-1, 1, self.features)
         if memory.shape != (1, len(x), 2 * self.size):  # torch.lstm itself doesn't look
-            raise ValueError(f"memory of shape {list(memory.shape)}, not [1, {len(x)}, {2 * self.size}]: hidden, then cell state")
+            raise ValueError(f"the memory must be one row of {2 * self.size} numbers for each of {len(x)} agents")
         state = memory[:, :, : self.size], memory[:, :, self.size :]
         weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
         y, hidden, cell = torch.lstm(

@@ -70,7 +70,7 @@ def test_a_policy_with_memory_compiles_whole_and_takes_another_dtype(tmp_path: P
         compiled: Any = torch.compile(policy.act, fullgraph=True, backend="eager")
         assert torch.equal(compiled(*given)[0], action)
         for shape in ((3, 1, 6), (4, 2, 6), (4, 1, 8), (1, 1, 6)):
-            with pytest.raises(ValueError, match="memory of shape"):
+            with pytest.raises(ValueError, match="one row of 6 numbers for each of 4 agents"):
                 policy.act(*given[:2], torch.zeros(shape))
         half = module.load(tmp_path / "built" / "weights.safetensors", dtype=torch.bfloat16)
         rough, state = half.act(*given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import statistics
@@ -14,10 +15,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def environment(cache: str) -> dict[str, str]:
+    """For child processes: compiled modules are kept, as they usually are, in the folder `cache`; no device plugins."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": cache, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
 def interleaved(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
     """Seconds of every case, `repeats` times round: what slows the machine down for a while hits all cases alike."""
     for run in cases.values():
-        run()  # fills the file cache
+        run()  # fills the caches
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(repeats):
         for name, run in cases.items():

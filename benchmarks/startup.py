@@ -2,8 +2,9 @@
 
     python benchmarks/startup.py [--repeats 10] [--json FILE]
 
-Every command runs once unmeasured, then all of them in turn, `--repeats` times. The column `ratio` is that of the
-medians, with the smallest and largest of a single round. Nothing is asserted; the targets stand beside the figures.
+Every command runs once unmeasured, then it and its baseline in turn, `--repeats` times. Ratios are those of the medians,
+with the smallest and largest of a single round; that of the processor's time is steadier than that of the clock when
+the machine has other things to do. Nothing is asserted; the targets stand beside the figures.
 """
 
 from __future__ import annotations
@@ -17,21 +18,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measure import ROOT, interleaved, ratio, show, summary, table, versions, write_json
+from measure import ROOT, environment, interleaved, ratio, show, summary, table, versions, write_json
 
 HUGGY = [str(ROOT / "assets" / name) for name in ("Huggy.onnx", "Huggy.pt")]
-ENVIRONMENT = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
-def process(arguments: list[str], folder: str) -> Callable[[], float]:
-    """Runs `python ARGUMENTS` in `folder` and gives the seconds it took."""
+def process(arguments: list[str], folder: str, processor: list[float]) -> Callable[[], float]:
+    """Runs `python ARGUMENTS` in `folder` and gives the seconds it took; those of the processor go to `processor`."""
 
     def run() -> float:
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - start
-        if done.returncode:
-            sys.exit(f"python {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        with tempfile.TemporaryFile() as output:
+            start = time.perf_counter()
+            child = subprocess.Popen(
+                [sys.executable, *arguments], cwd=folder, env=environment(f"{folder}/cache"), stdout=output, stderr=output
+            )
+            _, status, usage = os.wait4(child.pid, 0)
+            seconds = time.perf_counter() - start
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if child.returncode:
+                output.seek(0)
+                sys.exit(f"python {' '.join(arguments)} ended with {child.returncode}: {output.read().decode()[-500:]}")
+        processor.append(usage.ru_utime + usage.ru_stime)
         return seconds
 
     return run
@@ -40,7 +47,7 @@ def process(arguments: list[str], folder: str) -> Callable[[], float]:
 def imported(arguments: list[str], folder: str, module: str) -> bool:
     """Whether `python ARGUMENTS` imports `module`, by Python's own list of imports."""
     command = [sys.executable, "-X", "importtime", *arguments]
-    listed = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False).stderr
+    listed = subprocess.run(command, cwd=folder, env=environment(f"{folder}/cache"), capture_output=True, text=True, check=False).stderr
     return any(line.rpartition("|")[2].strip() == module for line in listed.splitlines() if line.startswith("import time:"))
 
 
@@ -58,22 +65,29 @@ def main() -> None:
     rows, document = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, (command, baseline, target) in pairs.items():
-            seconds = interleaved({"mine": process(command, folder), "theirs": process(["-c", baseline], folder)}, options.repeats)
-            mine, theirs, times = summary(seconds["mine"]), summary(seconds["theirs"]), ratio(seconds["mine"], seconds["theirs"])
+            cpu: list[list[float]] = [[], []]
+            runs = {"mine": process(command, folder, cpu[0]), "theirs": process(["-c", baseline], folder, cpu[1])}
+            seconds = interleaved(runs, options.repeats)
+            clock, processor = ratio(seconds["mine"], seconds["theirs"]), ratio(cpu[0][1:], cpu[1][1:])
             torch = imported(command, folder, "torch")
-            rows.append([f"graph2torch {name}", show(mine), baseline, show(theirs), show(times), f"{target}", "yes" if torch else "no"])
+            mine, theirs = summary(seconds["mine"]), summary(seconds["theirs"])
+            rows.append([name, show(mine), show(theirs), show(clock), show(processor), f"{target}", "yes" if torch else "no"])
             document.append(
                 {
                     "command": f"graph2torch {name}",
                     "seconds": mine,
                     "baseline": baseline,
                     "baseline_seconds": theirs,
-                    "ratio": times,
+                    "ratio": clock,
+                    "processor_ratio": processor,
                     "target": target,
                     "imports_torch": torch,
                 }
             )
-    print(table(["command", "seconds", "python -c", "seconds", "ratio", "target", "torch imported"], rows))
+    for name, (_, baseline, _) in pairs.items():
+        print(f'{name}: beside python -c "{baseline}"')
+    print()
+    print(table(["graph2torch", "seconds", "imports alone", "ratio", "of processor time", "target", "imports torch"], rows))
     write_json(options.json, {"versions": versions("typer", "torch", "onnx", "onnxruntime", "onnx-graphsurgeon"), "startup": document})
 
 

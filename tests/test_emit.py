@@ -20,7 +20,7 @@ import torch
 from graph2torch.build import Build, build
 from graph2torch.emit import substitute, wrap
 from graph2torch.module import import_source
-from tests.models import save_pair, tiny_checkpoint, tiny_policy
+from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 
 ROOT = Path(__file__).parent.parent
 HUGGY = ROOT / "assets" / "Huggy.onnx", ROOT / "assets" / "Huggy.pt"
@@ -56,7 +56,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "two_observations": {"observations": (3, 2), "era": "torch1.8", "deterministic": False},
     "memory": {"observations": ((1, 20, 20), 3), "memory": 6},
     "resnet": {"observations": ((2, 20, 20),), "encoder": "resnet"},
+    **{family: dict(FAMILIES[family]) for family in ("hybrid", "sac", "attention", "hypernetwork")},
 }
+LINES = {"two_observations": 0, "memory": 0, "resnet": 0, "hybrid": 0, "sac": 0, "attention": 0, "hypernetwork": 0}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -68,6 +70,7 @@ def test_policies_read_as_they_did(tmp_path: Path, name: str) -> None:
     assert checkpoint is not None
     source = source.replace(checkpoint.sha256[:12], "…")
     assert source == golden(name, source)
+    assert len(source.splitlines()) == LINES[name]
 
 
 def test_it_imports_the_standard_library_torch_and_safetensors_alone(huggy: tuple[Build, Path]) -> None:

@@ -48,11 +48,11 @@ def test_each_family_can_be_trained_and_exported_again(tmp_path: Path, family: s
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.003)
     torch.manual_seed(0)
 
-    def step(loss: torch.Tensor) -> float:
+    def step(loss: Any) -> float:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        return loss.item()
+        return float(loss.item())
 
     if family != "discrete":  # whose actions are integers
         losses = [step((continuous(policy.act(*inputs)) - 0.5).square().mean()) for _ in range(20)]

@@ -58,7 +58,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "resnet": {"observations": ((2, 20, 20),), "encoder": "resnet"},
     **{family: dict(FAMILIES[family]) for family in ("hybrid", "sac", "attention", "hypernetwork")},
 }
-LINES = {"two_observations": 0, "memory": 0, "resnet": 0, "hybrid": 0, "sac": 0, "attention": 0, "hypernetwork": 0}
+LINES = {"two_observations": 82, "memory": 123, "resnet": 80, "hybrid": 140, "sac": 81, "attention": 142, "hypernetwork": 108}
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -6,7 +6,7 @@ a *module* of the checkpoint, chosen by what the block is, what the graph calls 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -67,6 +67,7 @@ class Bindings:
     keys:   module of the policy → module of the checkpoint
     unused: the checkpoint's keys that no block took
     missing: roles of the blocks that the checkpoint has no module for
+    misfit: the first place where the checkpoint is of another network than the graph, in words; "" if there is none
     """
 
     tensors: tuple[Binding, ...]
@@ -76,6 +77,7 @@ class Bindings:
     checkpoint: Checkpoint | None = None
     metadata: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    misfit: str = ""
 
     @property
     def disagreements(self) -> tuple[Binding, ...]:
@@ -83,10 +85,13 @@ class Bindings:
 
     @property
     def verdict(self) -> Literal["same", "drift", "other network", "no checkpoint"]:
-        """What the pair is: the same weights, drifted ones, or a checkpoint that lacks some of the policy's modules."""
+        """What the numbers of the two files say: the same, others ("drift"), or those of a network that is built otherwise.
+
+        `graph2torch.pair` looks further, at how far they are apart and at what lies beside them.
+        """
         if self.checkpoint is None:
             return "no checkpoint"
-        if self.missing:
+        if self.misfit:
             return "other network"
         return "drift" if self.disagreements or self.metadata else "same"
 
@@ -94,18 +99,10 @@ class Bindings:
 def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "checkpoint") -> Bindings:
     """A tensor for every parameter of `spec`: the checkpoint's if there is one, or the graph's (`weights="onnx"`).
 
-    Raises PairError if the checkpoint is of another network: a block has no module there with tensors of its shapes.
+    Raises PairError if the checkpoint is of another network (`misfit`), unless the graph's weights are asked for.
     """
     tensors = checkpoint.tensors if checkpoint else {}
     prefixes = _modules(spec, tensors)
-    missing = [b for b in spec.blocks if any(not p.place for p in b.parameters) and id(b) not in prefixes]
-    if checkpoint and missing and weights == "checkpoint":
-        block = missing[0]
-        shapes = ", ".join(f"{p.name} {list(_wanted(spec.graph, p).shape)}" for p in block.parameters)
-        raise PairError(
-            f"{printable(checkpoint.path.name)} is of another network than the graph: it has no module for the {block.role} ({shapes}"
-            f"{_nearest(spec, block, tensors)}). Give the .pt of the same training, or build from the graph alone with --weights onnx."
-        )
     bound: list[Binding] = []
     own: dict[str, Binding] = {}
     for block in spec.blocks:
@@ -114,20 +111,52 @@ def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "ch
             if not parameter.place:
                 bound.append(_bind_one(spec, block, parameter, prefix, tensors, weights))
             elif parameter.place not in own:
-                own[parameter.place] = _bind_own(spec, block, parameter, checkpoint, weights)
+                own[parameter.place] = _bind_own(spec, block, parameter, tensors, weights)
                 bound.append(own[parameter.place])
         if block.statistics:
             bound += _bind_statistics(spec, block, prefix, tensors, weights)
     used = {b.key for b in bound if b.key} | {o.key for o in spec.outputs if o.key}
-    return Bindings(
+    found = Bindings(
         tensors=tuple(bound),
         keys=_table(spec, prefixes if checkpoint else _named(spec))
         | {b.path: b.key for b in own.values() if b.key and b.transform == "as is"},
         unused=tuple(k for k in tensors if k not in used),
         checkpoint=checkpoint,
         metadata=(*_metadata(spec, tensors), *_nonzero(spec, prefixes, tensors)),
-        missing=tuple(block.role for block in missing) if checkpoint else (),
+        missing=tuple(block.role for block in _missing(spec, prefixes)) if checkpoint else (),
     )
+    if checkpoint:
+        found = replace(found, misfit=next(_misfits(spec, prefixes, own, found), ""))
+    if checkpoint and found.misfit and weights == "checkpoint":
+        raise PairError(
+            f"{printable(checkpoint.path.name)} is of another network than the graph: {found.misfit}. "
+            "Give the .pt of the same training, or build from the graph alone with --weights onnx."
+        )
+    return found
+
+
+def _missing(spec: PolicySpec, prefixes: Mapping[int, str]) -> Iterator[Block]:
+    return (b for b in spec.blocks if any(not p.place for p in b.parameters) and id(b) not in prefixes)
+
+
+def _misfits(spec: PolicySpec, prefixes: Mapping[int, str], own: Mapping[str, Binding], found: Bindings) -> Iterator[str]:
+    """Where the checkpoint's network is built otherwise: modules it lacks, tensors of other shapes, layers it has too many."""
+    tensors = found.checkpoint.tensors if found.checkpoint else {}
+    for block in _missing(spec, prefixes):
+        shapes = ", ".join(f"{p.name} {list(_wanted(spec.graph, p).shape)}" for p in block.parameters)
+        yield f"it has no module for the {block.role} ({shapes}{_nearest(spec, block, tensors)})"
+    for block in spec.blocks:
+        for parameter in block.parameters:
+            named = [name for name in _names(spec, block, parameter) if name in tensors] if parameter.place else []
+            if named and own[parameter.place].key is None:
+                graphs, theirs = spec.graph.constants[parameter.value], tensors[named[0]]
+                yield f"its {quoted(named[0])} is {theirs.dtype} {list(theirs.shape)}, the graph's {graphs.dtype} {list(graphs.shape)}"
+    if found.disagreements:
+        sequences = tuple(f"{found.keys[b.sequence]}." for b in spec.blocks if b.sequence in found.keys)
+        taken = tuple(f"{prefix}." for prefix in prefixes.values())
+        for key in found.unused:
+            if key.startswith(sequences) and not key.startswith(taken):
+                yield f"its {quoted(key)} {list(tensors[key].shape)} is of a layer that the graph doesn't have"
 
 
 # ---------------------------------------------------------------------------------------------- modules
@@ -247,14 +276,13 @@ def _bind_one(
     return replace(bound, value=theirs, source="checkpoint") if weights == "checkpoint" else bound
 
 
-def _bind_own(spec: PolicySpec, block: Block, parameter: Parameter, checkpoint: Checkpoint | None, weights: Weights) -> Binding:
+def _bind_own(spec: PolicySpec, block: Block, parameter: Parameter, tensors: Mapping[str, Array], weights: Weights) -> Binding:
     """A tensor of single operators: the checkpoint's of the same name, or the one that holds the same numbers.
 
     No rule says what such a tensor is, so one that the checkpoint doesn't have is the graph's.
     """
     graphs = spec.graph.constants[parameter.value]
     bound = Binding(parameter.place, graphs, parameter.trainable, "graph", None, parameter.value, "as is")
-    tensors = checkpoint.tensors if checkpoint else {}
     named = [name for name in _names(spec, block, parameter) if name in tensors]
     telling = graphs.dtype.kind == "f" and np.unique(graphs).size > 1  # ones are like any other ones
     alike = [key for key, theirs in tensors.items() if telling and theirs.size == graphs.size]
@@ -269,12 +297,6 @@ def _bind_own(spec: PolicySpec, block: Block, parameter: Parameter, checkpoint: 
         if (theirs.shape, theirs.dtype) == (graphs.shape, graphs.dtype):
             bound = replace(bound, key=key, agrees=False, disagreement=compare(graphs, theirs))
             return replace(bound, value=theirs, source="checkpoint") if weights == "checkpoint" else bound
-        if weights == "checkpoint" and checkpoint:
-            raise PairError(
-                f"{printable(checkpoint.path.name)} is of another network than the graph: its {quoted(key)} is {theirs.dtype} "
-                f"{list(theirs.shape)}, the graph's {graphs.dtype} {list(graphs.shape)}. Give the .pt of the same training, or build from "
-                "the graph alone with --weights onnx."
-            )
     return bound
 
 

@@ -24,8 +24,9 @@ from .bind import Bindings, Weights, bind
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .emit import Provenance, emit
-from .errors import OutputError, UnsupportedGraph
+from .errors import OutputError, PairError, UnsupportedGraph
 from .graph import Array, Model, check_memory, load, read_graph, where
+from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
 from .text import one_line, printable, quoted
@@ -55,6 +56,7 @@ class Build:
     weights: bytes
     rebuilt: onnx.ModelProto
     verification: Verification
+    pair: Pair
     weights_from: Weights = "checkpoint"
 
     @property
@@ -66,8 +68,8 @@ class Build:
         """Whether exit status 0 is due: the rebuilt graph is bit-equal, and the pair is one unless the graph's weights were asked for."""
         from .verify import EQUAL
 
-        drifted = self.weights_from == "checkpoint" and self.bindings.verdict == "drift"
-        return self.verification.level in EQUAL and not drifted
+        apart = self.weights_from == "checkpoint" and self.pair.verdict in ("drift", "other step")
+        return self.verification.level in EQUAL and not apart
 
 
 def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognised:
@@ -120,7 +122,11 @@ def rebuild(
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
-    bindings = bind(spec, checkpoint, weights)
+    try:
+        bindings = bind(spec, checkpoint, weights)
+    except PairError as error:
+        raise with_match(error, spec, recognised.model.path, checkpoint) from None
+    pair = judge(spec, family, recognised.model.path, bindings)
     source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
     check_memory(recognised.model.proto, where(recognised.model.path))
     with one_thread():
@@ -136,7 +142,7 @@ def rebuild(
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
-    return Build(recognised, bindings, source, save(tensors), rebuilt, verification, weights)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, verification, pair, weights)
 
 
 def build(
@@ -361,7 +367,7 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
             "sha256": checkpoint.sha256,
             "bytes": checkpoint.size,
             "step": checkpoint.step,
-            "verdict": bindings.verdict,
+            **asdict(made.pair),
             "disagreements": [
                 {
                     "parameter": b.path,

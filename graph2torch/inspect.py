@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from .bind import Binding, Bindings, bind, max_ulps, odd_values, roots, same_bits
 from .build import Recognised, recognise
 from .checkpoint import Checkpoint, load_checkpoint
-from .errors import PairError
 from .graph import Array
 from .match import Engine, NearMiss, Refusal
+from .pair import judge, too_far
 from .rulebook import RuleBook, load_rules
 from .spec import Block, Coverage, Module, Parameter, PolicySpec
 from .text import printable, quoted
@@ -56,7 +56,7 @@ def inspect_file(path: str | Path, checkpoint: str | Path | None = None, rules: 
         return {"kind": "onnx", **graph}
     _, family, _ = recognised.book.family(recognised.spec.graph)
     loaded = load_checkpoint(checkpoint, family.policy_module())
-    return {"kind": "pair", "graph": graph, "checkpoint": inspect_checkpoint(loaded), "pair": inspect_pair(recognised.spec, loaded)}
+    return {"kind": "pair", "graph": graph, "checkpoint": inspect_checkpoint(loaded), "pair": inspect_pair(recognised, loaded)}
 
 
 def _is_archive(path: Path) -> bool:
@@ -362,35 +362,29 @@ def _columns(indices: npt.NDArray[np.intp], values: Floats, label: str = "", lim
 
 
 # ---------------------------------------------------------------------------------------------- a pair
-def inspect_pair(spec: PolicySpec, checkpoint: Checkpoint) -> Found:
+def inspect_pair(recognised: Recognised, checkpoint: Checkpoint) -> Found:
     """How a graph and a checkpoint fit.
 
-    verdict:      "same" (bit-equal; the std within rounding), "drift", "other network", or "nothing compared"
-    reason:       of "other network": what is missing
+    verdict, reason, match, tried, steps, configuration: see `graph2torch.pair.Pair`
     compared:     number of tensors that both have; fixed_outputs: of outputs whose numbers both have
     unmatched:    the policy's tensors for which the checkpoint has no module
     not_compared: constants read by unexplained nodes, and those of single operators that are not in the checkpoint
+    too_far:      whether a race between saving and exporting can't explain the disagreements
     normalizers:  for each, whether sqrt(running_variance / normalization_steps) is the graph's std: `rounding` names the
                   roundings that give its very bits ("numpy": in float32; "double": of the float32 quotient's root in
                   float64), `ulps` is how far the float32 one is; and `formulas`, see `formula_errors`
     """
-    reason = ""
-    try:
-        bind(spec, checkpoint)
-    except PairError as error:
-        reason = str(error)
+    spec = recognised.spec
+    _, family, _ = recognised.book.family(spec.graph)
     bindings = bind(spec, checkpoint, "onnx")  # the graph's numbers, whatever the checkpoint holds
-    compared = sum(b.agrees is not None for b in bindings.tensors)
-    fixed = sum(o.constant is not None and o.key in checkpoint.tensors for o in spec.outputs)
-    verdict = "other network" if reason else bindings.verdict if compared or fixed else "nothing compared"
     return {
-        "verdict": verdict,
-        "reason": reason,
-        "compared": compared,
-        "fixed_outputs": fixed,
+        **asdict(judge(spec, family, recognised.model.path, bindings)),
+        "compared": sum(b.agrees is not None for b in bindings.tensors),
+        "fixed_outputs": sum(o.constant is not None and o.key in checkpoint.tensors for o in spec.outputs),
         "unmatched": list(unmatched(spec, bindings)),
         "not_compared": list(dict.fromkeys((*unexplained_constants(spec), *_unknown(spec, bindings)))),
         "disagreements": [_disagreement(b) for b in bindings.disagreements],
+        "too_far": too_far(bindings),
         "metadata": list(bindings.metadata),
         "normalizers": [found for block in spec.blocks if block.statistics and (found := _agreement(spec, block, bindings))],
     }

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from .errors import RuleError
 from .graph import Graph, Node
@@ -40,9 +40,15 @@ from .operators import Operator, Table, table
 from .spec import Block, Module, Place, PolicySpec
 from .text import one_line, quoted
 
+Setting: TypeAlias = "bool | int | str | None"
+
 
 class Family(Protocol):
-    """What a family.py holds: how its graphs are told, named and explained, and where its checkpoints keep what."""
+    """What a family.py holds: how its graphs are told, named and explained, and where its checkpoints keep what.
+
+    It may also hold `settings(spec)`: what the trainer's configuration may say of the policy, as far as the graph tells;
+    see `graph2torch.pair`.
+    """
 
     def detect(self, graph: Graph) -> bool:
         """Whether the graph is one of the family's."""

@@ -6,9 +6,11 @@ Nothing that comes from a file is ever taken for markup: names pass through `pri
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .inspect import VARIANCE_LIMIT, Found, source_of, unmatched
+from .pair import CONFIGURATION, too_far
 from .text import printable, quoted
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from .verify import Figures, Verification
 
 WIDTH = 100  # when piped
-RACE = 0.03  # weights that are further apart than this are not explained by a race between saving and exporting
 
 LEVELS = {
     "bytes": "the two files are the same, byte for byte",
@@ -69,7 +71,7 @@ def show_build(made: Build, target: Path) -> None:
         )
     )
     _show_weights(page, spec, bindings)
-    _show_verdict(page, spec, bindings)
+    _show_verdict(page, made)
     _show_level(page, made)
     _show_build_warnings(page, made)
     from .build import FILES
@@ -170,42 +172,89 @@ def _origin(binding: Binding, pair: bool) -> str:
     return f"as is, bit-equal to {graphs}{how}" if binding.agrees else f"as is{how}; the graph holds it folded into std only"
 
 
-def _show_verdict(page: Page, spec: PolicySpec, bindings: Bindings) -> None:
+def _show_verdict(page: Page, made: Build) -> None:
+    bindings, pair = made.bindings, made.pair
     if bindings.checkpoint is None:
         return page.heading("Pair", "none: no checkpoint was given, the weights are the graph's")
-    missing = unmatched(spec, bindings)
-    if missing:
-        page.heading("Pair", "another network: the checkpoint has no counterpart of some tensors", "bold red")
-        page.line(printable(", ".join(missing), 400))
-    elif bindings.verdict == "same":
-        agreeing = [b for b in bindings.tensors if b.agrees]
-        rounded = sum("within" in b.note for b in agreeing)
-        text = f"same: {_n(len(agreeing) - rounded, 'tensor')} bit-equal in graph and checkpoint" + (
-            f", {rounded} std within rounding" if rounded else ""
-        )
-        return page.heading("Pair", text, "green")
-    else:
-        page.heading("Pair", "drift: graph and checkpoint do not hold the same numbers", "bold red")
+    agreeing = [b for b in bindings.tensors if b.agrees]
+    rounded = sum("within" in b.note for b in agreeing)
+    same = f"{_n(len(agreeing) - rounded, 'tensor')} bit-equal in graph and checkpoint"
+    meaning = same + (f", {rounded} std within rounding" if rounded else "") if pair.verdict == "same" else MEANINGS[pair.verdict]
+    page.heading("Pair", f"{pair.verdict}: {meaning}", "green" if pair.verdict == "same" else "bold red")
+    if missing := unmatched(made.spec, bindings):
+        page.line(f"the checkpoint has no counterpart of {printable(', '.join(missing), 400)}")
     for b in bindings.disagreements:
         page.line(f"{printable(b.path)}: {b.disagreement}")
     for text in bindings.metadata:
         page.line(f"{text}; the graph's is kept")
+    _show_cause(page, asdict(pair), bool(bindings.disagreements), too_far(bindings))
     if bindings.disagreements:
-        page.line(_drift(max(b.disagreement.max_abs for b in bindings.disagreements if b.disagreement)))
-        used = {b.source for b in bindings.disagreements}
         page.line(
             "The checkpoint's weights were used; --weights onnx takes the graph's."
-            if "checkpoint" in used
+            if "checkpoint" in {b.source for b in bindings.disagreements}
             else "The graph's weights were used, as --weights onnx asks."
         )
+    _show_beside(page, asdict(pair), made.recognised.model.path.name, bindings.checkpoint.path.name)
     return None
 
 
-def _drift(far: float) -> str:
-    """What a disagreement of up to `far` means."""
-    if far <= RACE:
-        return "Differences of this size come about when a training with threads saves the .pt and the .onnx a moment apart."
-    return "That is too far for a race between saving and exporting: the two are of different steps or of different trainings."
+MEANINGS = {
+    "drift": "graph and checkpoint do not hold the same numbers",
+    "other step": "graph and checkpoint do not hold the same numbers, as if saved at another step",
+    "other network": "the checkpoint's network is built otherwise",
+    "nothing compared": "no tensor of the graph is known to be in the checkpoint, so nothing is said about the pair",
+}
+
+
+def _show_cause(page: Page, pair: Mapping[str, Any], apart: bool, far: bool) -> None:
+    """Why the two may disagree, and which .pt beside the checkpoint fits; `apart`: their tensors do, `far`: further than a race explains."""
+    if pair["reason"]:
+        page.line(f"The first place: {printable(pair['reason'], 600)}.")
+    elif apart and far:
+        page.line("That is too far for a race between saving and exporting: the two are of different steps or of different trainings.")
+    elif apart and not pair["match"]:
+        threaded = (pair["configuration"] or {}).get("settings", ())
+        stated = next((s["stated"] for s in threaded if s["name"] == "threaded"), None)
+        told = "" if stated is None else f"; {CONFIGURATION} says that this one had {'them' if stated else 'none'}"
+        page.line(f"Differences of this size come about when a training with threads saves the .pt and the .onnx a moment apart{told}.")
+    if match := pair["match"]:
+        step = "" if match["step"] is None else f" (step {match['step']:,})"
+        page.line(f"{printable(match['file'])} beside the checkpoint{step} holds the graph's numbers: give that one.", style="bold")
+    elif pair["tried"]:
+        page.line(f"None of the other .pt beside the checkpoint holds the graph's numbers ({pair['tried']} tried).")
+
+
+def _show_beside(page: Page, pair: Mapping[str, Any], onnx_name: str, checkpoint_name: str) -> None:
+    """Steps and configuration.yaml, as far as there are any."""
+    steps = pair["steps"]
+    places = ((steps["graph"], onnx_name), (steps["checkpoint"], checkpoint_name), (steps["trained"], "global_step"))
+    told = [(step, f"{step:,} in {printable(place, 60)}") for step, place in places if step is not None]
+    if told:
+        agree = "" if len(told) < 2 else ": they agree" if len({step for step, _ in told}) == 1 else ": they do not agree"
+        page.line(f"steps: {', '.join(words for _, words in told)}{agree}")
+    if steps["normalizers"]:
+        counted = ", ".join(f"{count:,} in {printable(module)}" for module, count in steps["normalizers"])
+        page.line(f"normalization_steps, a count of its own: {counted}")
+    configuration = pair["configuration"]
+    if configuration and configuration["trouble"]:
+        page.line(f"{CONFIGURATION} {printable(configuration['trouble'], 300)}: not held against the graph", style="yellow")
+    elif configuration:
+        settings = configuration["settings"]
+        page.line(f"{CONFIGURATION}, behaviour {quoted(configuration['behavior'])}, against the graph:")
+        labels = {True: "agrees", False: "DISAGREES", None: "can't be told"}
+        page.table([(label, _settings(s for s in settings if s["agrees"] is agrees)) for agrees, label in labels.items()], indent=4)
+
+
+def _settings(settings: Iterable[Mapping[str, Any]]) -> str:
+    """ "normalize true, num_layers 3 (2 in the graph)"."""
+    return ", ".join(
+        f"{s['name']} {_setting(s['stated'])}" + (f" ({_setting(s['found'])} in the graph)" if s["agrees"] is False else "")
+        for s in settings
+    )
+
+
+def _setting(value: Any) -> str:
+    return printable(json.dumps(value), 60) if not isinstance(value, str) else printable(value, 60)
 
 
 def _show_level(page: Page, made: Build) -> None:
@@ -286,7 +335,7 @@ def show_inspection(found: Found) -> None:
     if kind != "onnx":
         _show_checkpoint(page, found["checkpoint"] if kind == "pair" else found)
     if kind == "pair":
-        _show_pair(page, found["pair"])
+        _show_pair(page, found["pair"], found["graph"]["file"], found["checkpoint"]["file"])
 
 
 def _show_graph(page: Page, g: Found) -> None:
@@ -407,26 +456,24 @@ def _show_statistics(page: Page, n: Found, limit: int = 8) -> None:
     return None
 
 
-def _show_pair(page: Page, pair: Found) -> None:
-    verdict, same = pair["verdict"], pair["verdict"] == "same"
-    meaning = {
-        "same": f"graph and checkpoint agree on {_n(pair['compared'], 'tensor')}"
+def _show_pair(page: Page, pair: Found, graph: str, checkpoint: str) -> None:
+    """`graph`, `checkpoint`: the names of the files."""
+    verdict = pair["verdict"]
+    same = (
+        f"graph and checkpoint agree on {_n(pair['compared'], 'tensor')}"
         + (" (the std within rounding)" if pair["normalizers"] else "")
-        + (f" and on {_n(pair['fixed_outputs'], 'fixed output')}" if pair["fixed_outputs"] else ""),
-        "drift": "graph and checkpoint do not hold the same numbers",
-        "other network": printable(pair["reason"], 600),
-        "nothing compared": "no tensor of the graph is known to be in the checkpoint, so nothing is said about the pair",
-    }[verdict]
-    page.title(f"Pair: {verdict}", "bold green" if same else "bold red")
-    page.line(meaning)
+        + (f" and on {_n(pair['fixed_outputs'], 'fixed output')}" if pair["fixed_outputs"] else "")
+    )
+    page.title(f"Pair: {verdict}", "bold green" if verdict == "same" else "bold red")
+    page.line(MEANINGS.get(verdict, same))
     if pair["not_compared"]:
         page.line(f"not compared: {len(pair['not_compared'])} constants that unexplained nodes read")
     for d in pair["disagreements"]:
         page.line(f"{printable(d['parameter'])}: {d['text']}")
     for text in pair["metadata"]:
         page.line(text)
-    if verdict == "drift" and pair["disagreements"]:
-        page.line(_drift(max(float(d["max_abs"]) for d in pair["disagreements"])))
+    _show_cause(page, pair, bool(pair["disagreements"]), pair["too_far"])
+    _show_beside(page, pair, graph, checkpoint)
     for n in pair["normalizers"]:
         page.heading(
             "Normaliser",

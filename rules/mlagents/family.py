@@ -11,8 +11,8 @@ from pathlib import Path
 
 from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import name_blocks
-from graph2torch.rulebook import Rule
-from graph2torch.spec import Block, Input, Method, Module, Output, PolicySpec
+from graph2torch.rulebook import Rule, Setting
+from graph2torch.spec import Argument, Block, Input, Method, Module, Output, PolicySpec
 from graph2torch.text import MEMBERS, identifier, printable
 
 # output: (what it is, the checkpoint's tensor if it is a constant)
@@ -326,3 +326,47 @@ def _with_memory(methods: tuple[Method, ...], outputs: tuple[Output, ...]) -> tu
         else method
         for method in methods
     )
+
+
+# ---------------------------------------------------------------------------------------------- the trainer's settings
+ENCODERS: dict[tuple[tuple[Argument, Argument], ...], str] = {  # kernels and strides of the convolutions
+    (): "fully_connected",
+    ((8, 4), (4, 2)): "simple",
+    ((8, 4), (4, 2), (3, 1)): "nature_cnn",
+    ((3, 1), (3, 1)): "match3",
+}
+
+
+def settings(spec: PolicySpec) -> dict[str, tuple[Setting, ...]]:
+    """What a behaviour in configuration.yaml may say, as far as the graph tells: the values that fit it, none if it tells nothing."""
+    widths = {b.code.arguments[1] for b in spec.blocks if b.rule == "linear" and b.sequence == "body" and isinstance(b.code, Module)}
+    hyper = [b for b in spec.blocks if b.rule == "hyper_network"]
+    layers = sum(b.rule == "linear" and b.sequence == "body" for b in spec.blocks) + len(hyper)
+    vectors = any(len(i.shape) == 2 and "obs" in i.name and i.used for i in spec.inputs)
+    normalised = any(b.statistics for b in spec.blocks)
+    memory = next((o.constant for o in spec.outputs if o.name == "memory_size" and o.constant is not None), None)
+    return {
+        "network_settings.normalize": (normalised,) if normalised or vectors else (),
+        "network_settings.hidden_units": tuple(w for w in widths if isinstance(w, int)) if len(widths) == 1 else (),
+        "network_settings.num_layers": (layers, 0) if layers == 1 and not hyper else (layers,) if layers else (),
+        "network_settings.memory.memory_size": () if memory is None or memory.size != 1 else (int(memory.item()) or None,),
+        "network_settings.vis_encode_type": _encoder(spec),
+        "network_settings.goal_conditioning_type": ("hyper",) if hyper else (),  # without one there may be no goals
+        "threaded": (),
+    }
+
+
+def _encoder(spec: PolicySpec) -> tuple[str, ...]:
+    """Of the images: they all have the same one."""
+    images = [i for i in spec.inputs if len(i.shape) == 4 and i.used]
+    if not images:
+        return ()
+    if any(b.rule == "residual_block" for b in spec.blocks):
+        return ("resnet",)
+    sequences: dict[str, list[tuple[Argument, Argument]]] = {}
+    for block in spec.blocks:
+        if block.rule == "convolution" and isinstance(block.code, Module):
+            keywords = dict(block.code.keywords)
+            sequences.setdefault(block.sequence, []).append((keywords.get("kernel_size", 0), keywords.get("stride", 1)))
+    found = {ENCODERS.get(tuple(s), "") for s in sequences.values()} if sequences else {ENCODERS[()]}
+    return tuple(found) if len(found) == 1 and "" not in found else ()

@@ -94,7 +94,7 @@ class Pair:
 
     same:             the same numbers (a folded std within rounding)
     drift:            numbers as far apart as those that a training with threads saves and exports a moment apart
-    other step:       further apart than that, or another .pt beside it has the graph's numbers
+    other step:       further apart than that, or a .pt of another step beside it has the graph's numbers
     other network:    built otherwise; `reason` is the first place where
     nothing compared: no tensor of the graph is known to be in the checkpoint
     no checkpoint:    the graph alone
@@ -121,7 +121,7 @@ def judge(spec: PolicySpec, family: Family, onnx_path: Path, bindings: Bindings)
         verdict = "nothing compared"
     elif verdict != "same":
         match, tried = matching(spec, onnx_path, checkpoint)
-    if verdict == "drift" and (match or too_far(bindings)):
+    if verdict == "drift" and (too_far(bindings) or (match and match.step != checkpoint.step)):
         verdict = "other step"
     return Pair(
         verdict, bindings.misfit, match, tried, _steps(onnx_path, bindings), _configuration(spec, family, onnx_path, checkpoint.path)
@@ -226,10 +226,10 @@ def _names(*paths: Path) -> tuple[str, ...]:
 
 
 def _behavior(behaviors: object, names: tuple[str, ...], settings: Mapping[str, tuple[Setting, ...]]) -> Configuration:
-    behaviors = behaviors if isinstance(behaviors, dict) else {}
-    name = next((name for name in names if isinstance(behaviors.get(name), dict)), None)
+    behaviors = {b: told for b, told in behaviors.items() if isinstance(told, dict)} if isinstance(behaviors, dict) else {}
+    name = next((name for name in names if name in behaviors), None)
     if name is None:
-        told = ", ".join(quoted(str(b)) for b in islice(behaviors, 4)) or "no behaviour"
+        told = ", ".join(quoted(b) for b in islice(behaviors, 4)) or "no behaviour"
         return Configuration(trouble=f"tells of {told}, not of {quoted(names[0])}")
     return Configuration(name, tuple(_settings(behaviors[name], settings)))
 

@@ -212,7 +212,7 @@ def _show_cause(page: Page, pair: Mapping[str, Any], apart: bool, far: bool) -> 
         page.line(f"The first place: {printable(pair['reason'], 600)}.")
     elif apart and far:
         page.line("That is too far for a race between saving and exporting: the two are of different steps or of different trainings.")
-    elif apart and not pair["match"]:
+    elif apart and pair["verdict"] == "drift":
         threaded = (pair["configuration"] or {}).get("settings", ())
         stated = next((s["stated"] for s in threaded if s["name"] == "threaded"), None)
         told = "" if stated is None else f"; {CONFIGURATION} says that this one had {'them' if stated else 'none'}"
@@ -242,7 +242,8 @@ def _show_beside(page: Page, pair: Mapping[str, Any], onnx_name: str, checkpoint
         settings = configuration["settings"]
         page.line(f"{CONFIGURATION}, behaviour {quoted(configuration['behavior'])}, against the graph:")
         labels = {True: "agrees", False: "DISAGREES", None: "can't be told"}
-        page.table([(label, _settings(s for s in settings if s["agrees"] is agrees)) for agrees, label in labels.items()], indent=4)
+        rows = [(label, _settings(s for s in settings if s["agrees"] is agrees)) for agrees, label in labels.items()]
+        page.table([row for row in rows if row[1]], indent=4)
 
 
 def _settings(settings: Iterable[Mapping[str, Any]]) -> str:

@@ -299,13 +299,13 @@ def test_a_pair_that_agrees(tmp_path: Path) -> None:
 def test_a_pair_that_drifts_names_the_tensors(tmp_path: Path) -> None:
     model = tiny_policy()
     checkpoint = tiny_checkpoint(model)
-    checkpoint["Policy"]["action_model._continuous_distribution.mu.weight"][0, :3] += 0.5
+    checkpoint["Policy"]["action_model._continuous_distribution.mu.weight"][0, :3] += 0.02
     checkpoint["Policy"][f"{NORMALIZER}.running_variance"] *= 4
     pair = inspected(*save_pair(tmp_path, model, checkpoint))["pair"]
     assert pair["verdict"] == "drift"
     apart = {d["parameter"]: d for d in pair["disagreements"]}
     assert set(apart) == {"mu.weight", "normalizer.std"}
-    assert (apart["mu.weight"]["elements"], apart["mu.weight"]["max_abs"]) == (3, pytest.approx(0.5, rel=1e-5))
+    assert (apart["mu.weight"]["elements"], apart["mu.weight"]["max_abs"]) == (3, pytest.approx(0.02, rel=1e-5))
     assert pair["normalizers"][0]["agrees"] is False
 
 

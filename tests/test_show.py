@@ -68,8 +68,9 @@ def same(folder: Path) -> Build:
 def drifted(folder: Path) -> tuple[Path, Path]:
     model = tiny_policy()
     checkpoint = tiny_checkpoint(model)
-    checkpoint["Policy"][MU][0, :3] += 0.5
-    return save_pair(folder, model, checkpoint, "Drifted")
+    checkpoint["Policy"][MU][0, :3] += 0.02
+    (folder / "drifted").mkdir()
+    return save_pair(folder / "drifted", model, checkpoint, "Drifted")
 
 
 # ---------------------------------------------------------------------------------------------- build
@@ -122,9 +123,12 @@ def test_no_level_is_without_words_and_none_but_the_strongest_speaks_of_every_in
 def test_a_drifted_pair_names_the_tensor_and_the_way_out(drifted: tuple[Path, Path], printed: Printed) -> None:
     out = words(printed(show_build, build_policy(*drifted), Path("out")))
     assert "Pair drift:" in out
-    assert "mu.weight: 3 of 16 elements differ, by up to 0.5" in out
+    assert "mu.weight: 3 of 16 elements differ, by up to 0.02" in out
     assert "weight [2, 8]: the checkpoint's, NOT the graph's" in out
-    assert "too far for a race" in out
+    assert "a training with threads saves the .pt and the .onnx a moment apart." in out
+    assert "too far" not in out
+    assert "steps: 5,000 in global_step" in out
+    assert "normalization_steps, a count of its own: 1,024 in normalizer" in out
     assert "--weights onnx takes the graph's" in out
     assert "Equality differs:" in out
     assert "Exit status 1" in out
@@ -142,8 +146,41 @@ def test_the_graphs_weights_can_be_taken_from_a_pair_that_drifts(drifted: tuple[
 def test_another_networks_checkpoint_is_not_called_the_same(folder: Path, printed: Printed) -> None:
     paths = save_pair(folder, tiny_policy(hidden=8), tiny_checkpoint(tiny_policy(hidden=16)), "Other")
     out = words(printed(show_build, build_policy(*paths, weights="onnx"), Path("out")))
-    assert "Pair another network: the checkpoint has no counterpart of some tensors" in out
-    assert "body.0.weight" in out.split("counterpart of some tensors")[1]
+    assert "Pair other network: the checkpoint's network is built otherwise" in out
+    assert "The first place: it has no module for the hidden layer 1 (weight [8, 4], bias [8]; there weight [16, 4], bias [16])." in out
+    assert "body.0.weight" in out.split("the checkpoint has no counterpart of")[1]
+
+
+def test_a_pair_of_two_steps_names_the_checkpoint_that_fits(tmp_path: Path, printed: Printed) -> None:
+    model = tiny_policy()
+    save_pair(tmp_path, model, tiny_checkpoint(model, global_step=500), "Agent-500")
+    later = tiny_checkpoint(model, global_step=900)
+    later["Policy"][MU] += 0.5
+    _, path = save_pair(tmp_path, model, later, "Agent-900")
+    (tmp_path / "configuration.yaml").write_text(
+        "behaviors: {Agent: {threaded: true, network_settings: {normalize: true, num_layers: 3}}}\n"
+    )
+    for out in (
+        words(printed(show_build, build_policy(tmp_path / "Agent-500.onnx", path), Path("out"))),
+        words(printed(show_inspection, inspect_file(tmp_path / "Agent-500.onnx", path))),
+    ):
+        assert "other step" in out
+        assert "too far for a race" in out
+        assert "Agent-500.pt beside the checkpoint (step 500) holds the graph's numbers: give that one." in out
+        assert "steps: 500 in Agent-500.onnx, 900 in Agent-900.pt, 900 in global_step: they do not agree" in out
+        assert "configuration.yaml, behaviour 'Agent', against the graph:" in out
+        assert "agrees normalize true DISAGREES num_layers 3 (2 in the graph) can't be told threaded true" in out
+
+
+def test_threads_are_the_cause_of_a_drift_only_where_there_were_some(tmp_path: Path, printed: Printed) -> None:
+    model = tiny_policy()
+    checkpoint = tiny_checkpoint(model)
+    checkpoint["Policy"][MU] += 0.001
+    paths = save_pair(tmp_path, model, checkpoint)
+    for threaded, said in (("true", "says that this one had them"), ("false", "says that this one had none")):
+        (tmp_path / "configuration.yaml").write_text(f"behaviors: {{Tiny: {{threaded: {threaded}}}}}\n")
+        out = words(printed(show_inspection, inspect_file(*paths)))
+        assert f"a moment apart; configuration.yaml {said}." in out
 
 
 def test_without_a_checkpoint_the_weights_are_the_graphs(folder: Path, printed: Printed) -> None:

@@ -152,7 +152,8 @@ def _misfits(spec: PolicySpec, prefixes: Mapping[int, str], own: Mapping[str, Bi
                 graphs, theirs = spec.graph.constants[parameter.value], tensors[named[0]]
                 yield f"its {quoted(named[0])} is {theirs.dtype} {list(theirs.shape)}, the graph's {graphs.dtype} {list(graphs.shape)}"
     if found.disagreements:
-        sequences = tuple(f"{found.keys[b.sequence]}." for b in spec.blocks if b.sequence in found.keys)
+        places = [prefixes[id(b)].rpartition(".") for b in spec.blocks if b.sequence and id(b) in prefixes]
+        sequences = tuple(f"{above}." for above, _, number in places if number.isdigit())
         taken = tuple(f"{prefix}." for prefix in prefixes.values())
         for key in found.unused:
             if key.startswith(sequences) and not key.startswith(taken):

@@ -207,19 +207,29 @@ def rules(
             "--explain", help="A graph: which rule explains which of its nodes, and what came nearest to the others.", show_default=False
         ),
     ] = None,
+    coverage: Annotated[
+        Path | None,
+        typer.Option("--coverage", help="A folder: how many nodes of each .onnx in it the rules explain.", show_default=False),
+    ] = None,
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the rules, or explain a graph with them."""
-    from graph2torch.inspect import explain_model, list_rules
-    from graph2torch.show import show_explanation, show_rules
+    """List the rules, explain a graph with them, or count what they explain in a folder of graphs."""
+    if explain is not None and coverage is not None:
+        raise typer.BadParameter("explains one graph, --coverage counts in a folder: give one of them", param_hint="--explain")
+    from graph2torch.inspect import cover_folder, explain_model, list_rules
+    from graph2torch.show import show_coverage, show_explanation, show_rules
 
     folders = tuple(rules or ())
-    found = list_rules(folders) if explain is None else explain_model(explain, folders)
+    show = show_rules if explain is None else show_explanation
+    if coverage is not None:
+        found, show = cover_folder(coverage, folders), show_coverage
+    else:
+        found = list_rules(folders) if explain is None else explain_model(explain, folders)
     if as_json:
         print_json(found)
     else:
-        (show_rules if explain is None else show_explanation)(found)
+        show(found)
 
 
 # ---------------------------------------------------------------------------------------------- running it

@@ -7,6 +7,7 @@ An .onnx alone is inspected without torch and without onnxruntime.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +18,15 @@ import numpy.typing as npt
 
 from .bind import Binding, Bindings, bind, max_ulps, odd_values, roots, same_bits
 from .build import Recognised, recognise
+from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
-from .graph import Array
+from .errors import Graph2TorchError, ModelError
+from .graph import Array, load
 from .match import Engine, NearMiss, Refusal
 from .pair import judge, too_far
 from .rulebook import RuleBook, load_rules
 from .spec import Block, Coverage, Module, Parameter, PolicySpec
-from .text import printable, quoted
+from .text import one_line, printable, quoted
 
 Found: TypeAlias = dict[str, Any]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -138,8 +141,12 @@ def _coverage(coverage: Coverage) -> Found:
         "generic": len(coverage.generic),
         "inert": len(coverage.inert),
         "unexplained": len(coverage.unexplained),
-        "percent": math.floor(1000 * explained / active) / 10 if active else 100.0,
+        "percent": _percent(explained, active),
     }
+
+
+def _percent(explained: int, active: int) -> float:
+    return math.floor(1000 * explained / active) / 10 if active else 100.0
 
 
 def _parameters(spec: PolicySpec) -> Found:
@@ -555,6 +562,58 @@ def explain_model(path: str | Path, rules: Rules = ()) -> Found:
             entry["status"] = "inert"
         nodes.append(entry)
     return {"file": recognised.model.path.name, "family": spec.family, "title": spec.title, "coverage": _coverage(coverage), "nodes": nodes}
+
+
+def cover_folder(folder: str | Path, rules: Rules = ()) -> Found:
+    """How far the rules explain every .onnx under `folder`, in the order of their paths.
+
+    models:  path within the folder, title, and the counts of `coverage`; or the `error` of one that is refused
+    totals:  the counts summed up, and how many models each kind has ("refused", and "whole": all by the architecture)
+    generic, unexplained: operator → how many nodes of it, over all models
+
+    Raises ModelError if the folder isn't one, or holds no .onnx.
+    """
+    folder = Path(folder)
+    found = _models(folder)
+    book = load_rules(*rules)
+    models: list[Found] = []
+    kinds: dict[str, Counter[str]] = {"generic": Counter(), "unexplained": Counter()}
+    totals: Counter[str] = Counter()
+    for path in found:
+        entry: Found = {"file": path.relative_to(folder).as_posix()}
+        models.append(entry)
+        try:
+            spec = book.recognise(canonicalise(load(path).graph))
+        except Graph2TorchError as error:
+            entry["error"] = str(error)
+            continue
+        coverage = spec.coverage()
+        counts = _coverage(coverage)
+        entry |= {"title": spec.title, **counts, "architecture": sum(counts["by_rule"].values()) - counts["generic"]}
+        totals.update({key: entry[key] for key in ("nodes", "architecture", "generic", "inert", "unexplained")})
+        totals["whole"] += entry["nodes"] == entry["architecture"] + entry["inert"]
+        for kind, indices in (("generic", coverage.generic), ("unexplained", coverage.unexplained)):
+            kinds[kind].update(spec.graph.file_nodes[i].op for i in indices)
+    active = totals["nodes"] - totals["inert"]
+    sums: Found = {key: totals[key] for key in ("nodes", "architecture", "generic", "inert", "unexplained", "whole")}
+    sums |= {"models": len(models), "refused": sum("error" in m for m in models)}
+    sums["percent"] = _percent(totals["architecture"], active)
+    return {"folder": str(folder), "models": models, "totals": sums, **{kind: dict(count.most_common()) for kind, count in kinds.items()}}
+
+
+def _models(folder: Path) -> list[Path]:
+    """Every .onnx under the folder; ModelError if there is none."""
+    try:
+        if not folder.exists():
+            raise ModelError(f"{printable(str(folder))} does not exist; check the path.")
+        if not folder.is_dir():
+            raise ModelError(f"{printable(str(folder))} is not a folder; for one model use --explain.")
+        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() == ".onnx" and path.is_file())
+    except (OSError, ValueError) as problem:
+        raise ModelError(f"{printable(str(folder))} can't be searched: {one_line(str(problem))}.") from None
+    if not found:
+        raise ModelError(f"{printable(str(folder))} holds no .onnx, nor do the folders in it.")
+    return found
 
 
 def _unexplained(spec: PolicySpec, nearest: Mapping[int, NearMiss]) -> list[Found]:

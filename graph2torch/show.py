@@ -529,6 +529,37 @@ def show_explanation(found: Found) -> None:
     page.table([(_node(node), _fate(node)) for node in found["nodes"]])
 
 
+def show_coverage(found: Found) -> None:
+    """Prints what `cover_folder` found: a row a model, then the sums."""
+    page = Page()
+    page.title(f"{printable(found['folder'], 80)}: nodes of {_n(found['totals']['models'], 'model')}")
+    keys = ("nodes", "architecture", "generic", "inert", "unexplained")
+    explained = [m for m in found["models"] if "error" not in m]
+    rows = [("model", *keys), *((_end(m["file"]), *(format(m[key], ",") for key in keys)) for m in explained)]
+    total = found["totals"]
+    rows.append(("together", *(format(total[key], ",") for key in keys)))
+    widths = [0, *(max(len(row[i]) for row in rows) for i in range(1, len(keys) + 1))]
+    page.table([[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows])
+    refused = [m for m in found["models"] if "error" in m]
+    if refused:
+        page.heading("Refused", _n(len(refused), "model"))
+        for m in refused:
+            page.line(f"{_end(m['file'])}: {printable(m['error'], 200)}")
+    page.gap()
+    page.line(
+        f"{total['percent']:g} % of what is not inert is explained by the architecture, all of it in {_n(total['whole'], 'model')}", 0
+    )
+    for kind in ("generic", "unexplained"):
+        if found[kind]:
+            page.line(f"{kind}: {', '.join(f'{n:,} {printable(op, 40)}' for op, n in found[kind].items())}")
+
+
+def _end(path: str, width: int = 44) -> str:
+    """The end of a long path, which tells more than its beginning."""
+    shown = printable(path, 200)
+    return shown if len(shown) <= width else f"…{shown[1 - width :]}"
+
+
 def _fate(node: Found) -> str:
     """What became of a node, in words."""
     if node["status"] == "explained":
@@ -661,4 +692,4 @@ def _g(value: float | str | None) -> str:
     return "–" if value is None else value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-__all__ = ["LEVELS", "Page", "show_build", "show_explanation", "show_inspection", "show_rules"]
+__all__ = ["LEVELS", "Page", "show_build", "show_coverage", "show_explanation", "show_inspection", "show_rules"]

@@ -84,6 +84,18 @@ def test_json_alone_on_stdout(tmp_path: Path) -> None:
     check_trouble(run("build", tmp_path / "none.onnx", "--json"), "does not exist")
 
 
+def test_coverage_of_a_folder(tmp_path: Path) -> None:
+    path, _ = save_pair(tmp_path, tiny_policy())
+    result = run("rules", "--coverage", tmp_path)
+    assert result.status == 0 and not result.err
+    assert "Tiny.onnx" in result.out and "100 %" in result.out
+    found = json.loads(run("rules", "--coverage", tmp_path, "--json").out)
+    assert found["totals"]["models"] == 1
+    check_trouble(run("rules", "--coverage", path), "is not a folder", "--explain")
+    both = run("rules", "--coverage", tmp_path, "--explain", path)
+    assert both.status == 2 and "give one of them" in " ".join(both.err.replace("│", " ").split())
+
+
 def test_what_should_not_happen_is_one_line_and_a_traceback_with_debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first\nsecond \x1b[31m\u202e")

@@ -16,7 +16,7 @@ import torch
 from onnx import numpy_helper
 
 from graph2torch.errors import CheckpointError, ModelError
-from graph2torch.inspect import GRID, explain_model, formula_errors, inspect_file, list_rules
+from graph2torch.inspect import GRID, cover_folder, explain_model, formula_errors, inspect_file, list_rules
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,8 +146,9 @@ def test_warnings_name_dangling_outputs_and_initializers_that_can_be_replaced(tm
 
 def test_an_onnx_is_inspected_without_torch_and_onnxruntime(tmp_path: Path) -> None:
     path, _ = save_pair(tmp_path, tiny_policy())
-    code = "import sys; from graph2torch.inspect import *; inspect_file(sys.argv[1]); explain_model(sys.argv[1]); print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=True)
+    calls = "inspect_file(sys.argv[1]); explain_model(sys.argv[1]); cover_folder(sys.argv[2])"
+    code = f"import sys; from graph2torch.inspect import *; {calls}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code, path, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"torch", "onnxruntime", "onnx_graphsurgeon"} & set(run.stdout.split())
 
 
@@ -190,6 +191,34 @@ def test_rules_are_listed_with_their_patterns() -> None:
     assert set(rules) == {(p.parents[1].name, p.parent.name) for p in (ROOT / "rules").glob("*/*/rule.py")}
     assert rules["mlagents", "silu"]["patterns"] == [{"name": "SiLU", "operators": 2}]
     assert all(r["summary"] for r in found["rules"])
+
+
+def test_a_folder_is_covered_model_by_model(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    save_pair(tmp_path, tiny_policy(), name="b")
+    save_pair(tmp_path / "deep" / "er", tiny_policy(era="torch1.8"), name="a")
+    (tmp_path / "deep" / "ODD.ONNX").write_bytes(onnx.parser.parse_model(ODD).SerializeToString())
+    (tmp_path / "deep" / "broken.onnx").write_bytes(b"not a model")
+    (tmp_path / "deep" / "other.pt").write_bytes(b"not looked at")
+    found = json.loads(json.dumps(cover_folder(tmp_path), allow_nan=False))
+    models = {m.pop("file"): m for m in found["models"]}
+    assert list(models) == ["b.onnx", "deep/ODD.ONNX", "deep/broken.onnx", "deep/er/a.onnx"]
+    assert "broken.onnx" in models["deep/broken.onnx"]["error"]
+    counts = ("nodes", "architecture", "generic", "inert", "unexplained")
+    assert [models["b.onnx"][key] for key in counts] == [27, 24, 0, 3, 0]
+    assert [models["deep/ODD.ONNX"][key] for key in counts] == [7, 0, 3, 2, 2]
+    assert models["b.onnx"]["by_rule"]["silu"] == 4 and models["b.onnx"]["percent"] == 100
+    whole = [sum(m.get(key, 0) for m in models.values()) for key in counts]
+    assert [found["totals"][key] for key in counts] == whole
+    assert (found["totals"]["models"], found["totals"]["refused"], found["totals"]["whole"]) == (4, 1, 2)
+    assert found["totals"]["percent"] == int(1000 * whole[1] / (whole[0] - whole[3])) / 10
+    assert found["generic"] == {"Sub": 1, "Div": 1, "Clip": 1} and found["unexplained"] == {"Constant": 1, "Unheard": 1}
+
+
+def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
+    for path, words in ((tmp_path, "holds no .onnx"), (tmp_path / "none", "does not exist"), (Path(__file__), "is not a folder")):
+        with pytest.raises(ModelError, match=words):
+            cover_folder(path)
 
 
 # ---------------------------------------------------------------------------------------------- a .pt

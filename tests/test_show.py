@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from graph2torch.build import Build, build_policy
-from graph2torch.inspect import explain_model, inspect_file, list_rules
-from graph2torch.show import LEVELS, WIDTH, Page, show_build, show_explanation, show_inspection, show_rules
+from graph2torch.inspect import cover_folder, explain_model, inspect_file, list_rules
+from graph2torch.show import LEVELS, WIDTH, Page, show_build, show_coverage, show_explanation, show_inspection, show_rules
 from graph2torch.verify import Level
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
@@ -266,6 +266,25 @@ def test_rules_are_printed(printed: Printed) -> None:
     for rule in list_rules()["rules"]:
         assert rule["summary"] in out
     assert "patterns: SiLU (2)" in out
+
+
+def test_coverage_is_printed_as_a_table(tmp_path: Path, printed: Printed) -> None:
+    save_pair(tmp_path, tiny_policy(), name="plain")
+    single = tiny_policy()
+    for node in single.graph.node:
+        node.op_type = {"Sigmoid": "Tanh"}.get(node.op_type, node.op_type)
+    name = "[bold]x" * 20
+    save_pair(tmp_path, single, name=name)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    lines = printed(show_coverage, cover_folder(tmp_path)).splitlines()
+    table = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  ")}
+    assert table["plain.onnx"] == ["27", "24", "0", "3", "0"]
+    assert table[f"…{f'{name}.onnx'[-43:]}"] == ["27", "20", "4", "3", "0"]
+    assert table["together"] == ["54", "44", "4", "6", "0"]
+    out = words("\n".join(lines))
+    assert "nodes of 3 models" in out and "Refused 1 model broken.onnx:" in out
+    assert "91.6 % of what is not inert is explained by the architecture, all of it in 1 model" in out
+    assert "generic: 2 Tanh, 2 Mul" in out and "unexplained:" not in out
 
 
 # ---------------------------------------------------------------------------------------------- names and lines

@@ -553,7 +553,7 @@ def read_nodes(graph: onnx.GraphProto, name: str, opset: int) -> tuple[Node, ...
     for index, node in enumerate(graph.node):
         try:
             nodes.append(read_node(index, node, name, opset))
-        except UnsupportedGraph as fault:
+        except UnsupportedGraph as fault:  # noqa: PERF203 (all of them are wanted)
             faults.append(str(fault))
     if faults:
         more = f" And {len(faults) - 8} more nodes of these kinds." if len(faults) > 8 else ""

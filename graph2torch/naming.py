@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING
 
 from .graph import Graph
 from .spec import Block, Expression, Module, Place
-from .text import identifier, printable
+from .text import MEMBERS, identifier, printable
 
 if TYPE_CHECKING:
     from .rulebook import Rule
-
-# what every nn.Module has already
-ATTRIBUTES = frozenset(
-    """T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval extra_repr
-    float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules mtia named_buffers
-    named_children named_modules named_parameters parameters register_backward_hook register_buffer register_forward_hook
-    register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook register_load_state_dict_post_hook
-    register_load_state_dict_pre_hook register_module register_parameter register_state_dict_post_hook register_state_dict_pre_hook
-    requires_grad_ set_extra_state set_submodule share_memory state_dict to to_empty train training type xpu zero_grad""".split()
-)
 
 
 def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:
@@ -68,7 +58,7 @@ def _own_tensors(blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: se
         if block.rule not in rules:
             for parameter in block.parameters:
                 if parameter.value not in places:
-                    places[parameter.value] = identifier(parameter.value, taken | ATTRIBUTES, "constant")
+                    places[parameter.value] = identifier(parameter.value, taken | MEMBERS, "constant")
                     taken.add(places[parameter.value])
             block = replace(block, parameters=tuple(replace(p, place=places[p.value]) for p in block.parameters))
         named.append(block)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -91,9 +92,9 @@ class Use:
 
     def _dtype(self, value: str) -> str:
         if value in self.graph.constants:
-            return self.graph.constants[value].dtype.name
+            return str(self.graph.constants[value].dtype.name)
         known = self.graph.types.get(value)
-        return "" if known is None else known.dtype.name
+        return "" if known is None else str(known.dtype.name)
 
 
 def floats(use: Use) -> bool:
@@ -119,7 +120,8 @@ class Operator:
     plain_if: where that holds
     refuse:   a reason why a use can't be rebuilt, or ""
     since:    the first opset that has the operator in the form meant here
-    draw:     it draws random numbers: the caller of the policy may pass the noise instead
+    draw:     it draws random numbers: the caller of the policy may pass its result instead ("itself"), or uniform numbers
+              that it draws by, as the operand `u` of its function ("uniform")
     rounds:   it computes, so that float16 comes out differently in torch and in onnxruntime
     function: which of layer.py's functions it is called by, where there are several
     """
@@ -129,7 +131,7 @@ class Operator:
     plain_if: Callable[[Use], bool] = floats
     refuse: Callable[[Use], str] = accepts
     since: int = 1
-    draw: bool = False
+    draw: Literal["", "itself", "uniform"] = ""
     rounds: bool = True
     function: Callable[[Use], str] | None = None
 
@@ -171,9 +173,12 @@ class Table:
         if isinstance(call, Refusal):
             return call
         nodes = tuple(sorted({node.index, *node.through}))
-        code, drawn = Expression(call.text), ()
-        if row.draw:
+        code = Expression(call.text)
+        drawn: tuple[tuple[str, str], ...] = ()
+        if row.draw == "itself":
             code, drawn = Expression("z", draws=(("z", call.text),)), (("z", node.outputs[0]),)
+        elif row.draw == "uniform":
+            code, drawn = Expression(call.text, draws=(("u", ""),)), (("u", node.outputs[0]),)
         return Block(
             rule=node.op,
             code=code,
@@ -206,7 +211,8 @@ class Table:
         if len(inputs) > function.operands and not function.variadic:
             return Refusal(f"it has {len(inputs)} operands, of which {function.operands} are known", node)
         arguments = _arguments(use, inputs, _tensor)
-        texts = [*arguments.texts, *(f"{name}={_attribute(value)}" for name, value in attributes.items())]
+        uniform = ["u"] if row.draw == "uniform" else []
+        texts = [*arguments.texts, *uniform, *(f"{name}={_attribute(value)}" for name, value in attributes.items())]
         if len(node.outputs) > 1:
             texts.append(f"outputs={len(node.outputs)}")
         return replace(arguments, text=f"{function.name}({', '.join(texts)})")

@@ -146,7 +146,7 @@ class Block:
         return tuple(v for _, values in self.inputs for v in values)
 
     @property
-    def globals(self) -> frozenset[str]:  # noqa: A003
+    def globals(self) -> frozenset[str]:
         """Names of the module (torch, a function of the layer …) that its code uses."""
         if isinstance(self.code, Module):
             return frozenset({self.code.class_name.split(".")[0]})

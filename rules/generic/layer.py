@@ -1,13 +1,4 @@
-# ruff: noqa: A002, B905, N803
-"""Operators of ONNX in torch: operands and attributes under ONNX's names, with ONNX's defaults.
-
-Each function, exported, is the one node that it is named after. What it can't do is refused by operators.py before it
-gets here. Only those that a policy needs are copied into its model.py, and they need to be exact before they are fast.
-"""
-
-import math
-
-# ruff: noqa: A002, N803
+# ruff: noqa: A002, B008, B905, N803
 """Operators of ONNX in torch: operands and attributes under ONNX's names, with ONNX's defaults.
 
 Each function, exported, is the one node that it is named after. What it can't do is refused by operators.py before it
@@ -46,6 +37,9 @@ def node(operator, counted=False):
 
     def mark(function):
         def call(*operands, outputs=1, **attributes):
+            while operands and operands[-1] is None:
+                operands = operands[:-1]
+
             def compute(*operands, **attributes):
                 results = function(*operands, **attributes, **({"outputs": outputs} if counted else {}))
                 return results if isinstance(results, Tensor) else results[0] if outputs == 1 else results[:outputs]
@@ -902,7 +896,7 @@ def average_pool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_inclu
         counted = nn.functional.pad(counted, [n for pair in reversed(around) for n in pair], value=1)
         around = [(0, 0)] * len(kernel_shape)
     counts = windows(counted, kernel_shape, strides, dilations, around, ceil_mode, 0).sum(-1)
-    return total / counts[(..., *(slice(n) for n in total.shape[2:]))]
+    return total / counts[tuple([slice(None)] * 2 + [slice(n) for n in total.shape[2:]])]
 
 
 @node("LpPool")
@@ -1079,6 +1073,17 @@ def softmax_cross_entropy_loss(x, target, weight=None, *, ignore_index=-100, red
 
 
 # ------------------------------------------------------------------------------------------------ random draws
+@node("Multinomial")
+def multinomial(x, u=None, *, dtype=6, sample_size=1):  # options, by chance or where u, uniform in [0, 1), falls
+    p = torch.softmax(x, 1)
+    if u is None:
+        drawn = torch.multinomial(p.cpu(), sample_size, replacement=True).to(x.device)
+    else:
+        ends = p.cumsum(1)
+        drawn = (ends[:, None] <= (u * ends[:, -1:])[:, :, None]).sum(2)
+    return drawn.to(torch.int32 if dtype == 6 else torch.int64)
+
+
 @node("RandomNormalLike")
 def random_normal_like(x, *, dtype=1, mean=0.0, scale=1.0):
     return torch.randn(x.shape).to(x.device) * scale + mean
@@ -1141,7 +1146,7 @@ def resize(
 
 @node("Upsample")
 def upsample(x, scales, *, mode="nearest"):
-    for axis, scale in enumerate((scales if isinstance(scales, list) else scales.tolist())):
+    for axis, scale in enumerate(scales if isinstance(scales, list) else scales.tolist()):
         x = x.repeat_interleave(int(scale), axis)
     return x.clone()
 
@@ -1161,7 +1166,10 @@ def affine_grid(theta, size, *, align_corners=0):
 def center_crop_pad(x, shape, *, axes=None):
     for axis, wanted in zip(range(x.ndim) if axes is None else axes, shape.tolist()):
         room = wanted - x.shape[axis]
-        around = [0, 0] * (x.ndim - 1 - axis % x.ndim) + [room // 2 if room > 0 else -(-room // 2), room - (room // 2 if room > 0 else -(-room // 2))]
+        around = [0, 0] * (x.ndim - 1 - axis % x.ndim) + [
+            room // 2 if room > 0 else -(-room // 2),
+            room - (room // 2 if room > 0 else -(-room // 2)),
+        ]
         x = nn.functional.pad(x, around)
     return x.clone()
 

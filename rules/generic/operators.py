@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from graph2torch.graph import Array
 from graph2torch.operators import Operator, Use, floats
 
 
@@ -55,10 +56,6 @@ def several(name: str) -> Callable[[Use], str]:
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
-def both(*reasons: Callable[[Use], str]) -> Callable[[Use], str]:
-    return lambda use: next((reason for check in reasons if (reason := check(use))), "")
-
-
 def only(**values: tuple[object, ...]) -> Callable[[Use], str]:
     """Refuses attributes with other values than these; the default always goes."""
 
@@ -87,7 +84,7 @@ number = types(*FLOAT)
 
 
 def training(use: Use) -> str:
-    if use.integer("training_mode") or len(use.node.outputs) > 1 and use.node.op == "BatchNormalization":
+    if use.integer("training_mode") or (len(use.node.outputs) > 1 and use.node.op == "BatchNormalization"):
         return "it is in training mode"
     mode = use.constant(2) if use.node.op == "Dropout" else None
     return "it is in training mode" if use.node.op == "Dropout" and use.has(2) and (mode is None or bool(mode.any())) else ""
@@ -108,13 +105,18 @@ def power(use: Use) -> str:
     return "" if whole or use.dtype() in FLOAT else "it cuts a power off to a whole number"
 
 
+def whole(numbers: Array | None) -> bool:
+    """Whether the numbers are known and whole."""
+    return numbers is not None and numbers.size > 0 and bool((numbers.astype(np.float64) % 1 == 0).all())
+
+
 def resize(use: Use) -> str:
     if use.integer("antialias"):
         return "it smooths what it shrinks (antialias)"
     if use.text("coordinate_transformation_mode", "half_pixel") not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
         return f"its coordinates are {use.text('coordinate_transformation_mode')}"
     scales = use.constant(2)
-    if use.text("coordinate_transformation_mode") == "align_corners" and use.has(2) and (scales is None or (scales != np.round(scales)).any()):
+    if use.text("coordinate_transformation_mode") == "align_corners" and use.has(2) and not whole(scales):
         return "it aligns the corners of a size that is no whole number, or not known before it runs"
     return only(keep_aspect_ratio_policy=("stretch",), extrapolation_value=())(use)
 
@@ -122,8 +124,7 @@ def resize(use: Use) -> str:
 def upsample(use: Use) -> str:
     scales = use.constant(1) if use.has(1) else None
     given = use.node.attributes.get("scales")
-    values = scales.tolist() if scales is not None else list(given) if isinstance(given, tuple) else []
-    if not values or any(v != int(v) for v in values):
+    if not whole(np.asarray(given, np.float32) if isinstance(given, tuple) else scales):
         return "it scales by what is no whole number, or not known before it runs"
     return only(mode=("nearest",))(use)
 
@@ -306,6 +307,7 @@ OPERATORS = (
     Operator("NegativeLogLikelihoodLoss"),
     Operator("SoftmaxCrossEntropyLoss"),
     # random draws
-    Operator("RandomNormalLike", refuse=only(dtype=(1,)), draw=True),
-    Operator("RandomUniformLike", refuse=only(dtype=(1,)), draw=True),
+    Operator("Multinomial", refuse=only(dtype=(6, 7)), draw="uniform"),
+    Operator("RandomNormalLike", refuse=only(dtype=(1,)), draw="itself"),
+    Operator("RandomUniformLike", refuse=only(dtype=(1,)), draw="itself"),
 )

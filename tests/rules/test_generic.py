@@ -100,7 +100,10 @@ def test_computed_shapes_stay_computed(tmp_path: Path, opset: int) -> None:
 
 
 def test_a_sample_of_a_fixed_size_is_not_needed_where_sizes_are_free(tmp_path: Path) -> None:
-    made = built(tmp_path, "g (float[batch, n] obs) => (float[batch, 1] y) { y = ReduceSum <keepdims = 1> (obs, axes) axes = Constant <value_ints = [1]> () }")
+    made = built(
+        tmp_path,
+        "g (float[batch, n] obs) => (float[batch, 1] y) { y = ReduceSum <keepdims = 1> (obs, axes) axes = Constant <value_ints = [1]> () }",
+    )
     assert made.verification.level == "graph"
 
 
@@ -140,6 +143,22 @@ def test_names_of_tensors_hide_nothing(tmp_path: Path) -> None:
     assert made.verification.level == "graph", made.verification.reason
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_draws_take_noise_and_export_as_the_original_draws(tmp_path: Path, size: int) -> None:
+    made = built(
+        tmp_path,
+        f"""g (float[batch, 4] obs) => (int32[batch, {size}] option, float[batch, 4] noisy, float[batch, 4] level) {{
+            option = Multinomial <sample_size = {size}> (obs)
+            z = RandomNormalLike <mean = 1.0, scale = 0.5> (obs)
+            noisy = Add (obs, z)
+            u = RandomUniformLike (obs)
+            level = Mul (u, obs)
+        }}""",
+    )
+    assert made.verification.level == "graph", made.verification.reason
+    assert len(made.spec.noise) == 3
+
+
 # ---------------------------------------------------------------------------------------------- what can't be built
 def test_all_nodes_that_cannot_be_built_are_listed_at_once(tmp_path: Path) -> None:
     text = """g (float[batch, 3] obs) => (float[batch, 3] y, float[batch, 3] z) {
@@ -157,7 +176,10 @@ def test_all_nodes_that_cannot_be_built_are_listed_at_once(tmp_path: Path) -> No
 
 
 def test_all_nodes_outside_of_reach_are_listed_at_once(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Gelu", ["obs"], ["a"], name="one", domain="com.microsoft"), helper.make_node("Fft", ["a"], ["y"], name="two", domain="ai.other")]
+    nodes = [
+        helper.make_node("Gelu", ["obs"], ["a"], name="one", domain="com.microsoft"),
+        helper.make_node("Fft", ["a"], ["y"], name="two", domain="ai.other"),
+    ]
     info = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["batch", 3]) for n in ("obs", "y")]
     opsets = [helper.make_opsetid(*o) for o in (("", 13), ("com.microsoft", 1), ("ai.other", 1))]
     model = helper.make_model(helper.make_graph(nodes, "g", info[:1], info[1:]), opset_imports=opsets, ir_version=8)
@@ -173,7 +195,7 @@ def test_a_table_is_checked_when_it_is_loaded(tmp_path: Path) -> None:
         table("mine", [Operator("Relu", "torch.relu(x)")] * 2, layer)
     with pytest.raises(RuleError, match="Tanh needs a torch expression"):
         table("mine", [Operator("Tanh")], layer)
-    with pytest.raises(RuleError, match="Gelu, which operators.py doesn't list"):
+    with pytest.raises(RuleError, match=r"Gelu, which operators\.py doesn't list"):
         table("mine", [Operator("Relu", "torch.relu(x)")], layer)
 
 

@@ -11,6 +11,7 @@ wrong     anything else: another result, another graph, an error that is not one
 from __future__ import annotations
 
 import collections
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -126,22 +127,79 @@ def random(proto: onnx.ModelProto) -> bool:
     return any(node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial") for node in proto.graph.node)
 
 
-def main(operators: Sequence[str]) -> int:
+# what a refusal says → what it is called in the summary
+KINDS = (
+    (r"uses opset (\d+)", "an opset outside of 7 to 23, and with an operator that is not in 23 as it is there"),
+    (
+        r"the element type",
+        "element types other than numbers and booleans of 8 to 64 bits (bfloat16, 8-bit and smaller floats, 4-bit integers, strings)",
+    ),
+    (r"is not a tensor", "sequences and optional values"),
+    (r"holds a subgraph", "control flow (If, Loop, Scan), or an operator that is expanded into it"),
+    (r"is of the domain|which opset of the standard", "operators of other domains"),
+    (r"works on uint(16|32|64)", "uint16, uint32, uint64, for which torch has hardly any operators"),
+    (r"computes in float16", "arithmetic in float16, which torch and onnxruntime round differently"),
+    (r"in training mode", "training mode"),
+    (r"onnxruntime .* refuses the original", "onnxruntime can't run the test, so there is no judge"),
+    (r"could not be compared", "onnxruntime can't run the test, so there is no judge"),
+    (r"can't export", "torch's exporter refuses"),
+    (r"not among those", "operators that are not rebuilt"),
+)
+
+
+def kind(result: Result) -> str:
+    """The kind of a refusal."""
+    return next((name for pattern, name in KINDS if re.search(pattern, result.detail)), "forms of an operator that are not rebuilt")
+
+
+def summary(results: Sequence[Result]) -> str:
+    """What became of them all, as Markdown."""
+    counts = collections.Counter(r.outcome for r in results)
+    levels = collections.Counter(r.detail.split(":")[0] for r in results if r.outcome == "pass")
+    reached = ", ".join(f"{n} at level `{level}`" for level, n in levels.most_common())
+    kinds = collections.Counter(kind(r) for r in results if r.outcome == "refused")
+    lines = [
+        f"Of the {len(results):,} node tests of onnx {onnx.__version__}, **{counts['pass']:,} pass** ({reached}), "
+        f"**{counts['refused']} are refused by name, {counts['wrong'] or 'none'} {'is' if counts['wrong'] < 2 else 'are'} wrong**.",
+        "",
+        "| refused | tests |",
+        "|---|---|",
+        *(f"| {name} | {n} |" for name, n in kinds.most_common()),
+        "",
+    ]
+    for name, title in (("operators that are not rebuilt", "Operators"), ("forms of an operator that are not rebuilt", "Forms")):
+        told: dict[str, None] = {}
+        for result in results:
+            if result.outcome == "refused" and kind(result) == name:
+                for operator, reason in re.findall(r"node '[^']*' \((\w+)\): ([^`;]*)\.", result.detail):
+                    told[operator if title == "Operators" else f"{operator}: {reason}"] = None
+        lines.append(
+            f"{title} that are not rebuilt: {', '.join(sorted(told))}."
+            if title == "Operators"
+            else "Forms that are not rebuilt: " + "; ".join(sorted(told)) + "."
+        )
+    return "\n".join(lines)
+
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "generic-operators.md"
+BLOCK = re.compile(r"(<!-- node tests -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def main(arguments: Sequence[str]) -> int:
     """Prints the results; exit status 1 if one is wrong."""
+    words = [a for a in arguments if a != "--write"]
     book = load_rules()
     results = []
     for case in node_tests():
-        if not operators or {node.op_type for node in case.model.graph.node} & set(operators) or case.name in operators:
+        if not words or {node.op_type for node in case.model.graph.node} & set(words) or case.name in words:
             results.append(run(case, book))
-            if operators or results[-1].outcome == "wrong":
+            if words or results[-1].outcome == "wrong":
                 print(f"{results[-1].outcome:8} {case.name}: {results[-1].detail[:300]}", flush=True)
-    counts = collections.Counter(r.outcome for r in results)
-    levels = collections.Counter(r.detail.split(":")[0] for r in results if r.outcome == "pass")
-    print(
-        f"onnx {onnx.__version__}: {len(results)} node tests: {counts['pass']} pass ({', '.join(f'{n} {level}' for level, n in levels.most_common())}), "
-        f"{counts['refused']} refused, {counts['wrong']} wrong"
-    )
-    return 1 if counts["wrong"] else 0
+    text = summary(results)
+    print(text)
+    if "--write" in arguments:
+        PAGE.write_text(BLOCK.sub(lambda m: f"{m.group(1)}{text}\n{m.group(2)}", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if any(r.outcome == "wrong" for r in results) else 0
 
 
 if __name__ == "__main__":

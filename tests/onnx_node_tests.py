@@ -159,7 +159,7 @@ def summary(results: Sequence[Result]) -> str:
     reached = ", ".join(f"{n} at level `{level}`" for level, n in levels.most_common())
     kinds = collections.Counter(kind(r) for r in results if r.outcome == "refused")
     lines = [
-        f"Of the {len(results):,} node tests of onnx {onnx.__version__}, **{counts['pass']:,} pass** ({reached}), "
+        f"Of the {len(results):,} node tests of onnx {onnx.__version__}, **{counts['pass']:,} pass** ({reached}),",
         f"**{counts['refused']} are refused by name, {counts['wrong'] or 'none'} {'is' if counts['wrong'] < 2 else 'are'} wrong**.",
         "",
         "| refused | tests |",

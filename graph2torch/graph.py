@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -594,9 +595,17 @@ def check_node(node: onnx.NodeProto, opset: int, shown: str) -> None:
                 f"{shown} has an attribute {quoted(attribute.name)} that its operator doesn't have in opset {opset}, or not of this type; "
                 f"the graph is not valid."
             )
+    equation = next((a.s.decode("utf-8", "replace") for a in node.attribute if a.name == "equation"), None)
+    if equation is not None and (not _EQUATION.fullmatch(equation) or equation.partition("->")[0].count(",") + 1 != len(node.input)):
+        # onnx's and onnxruntime's inference of sizes doesn't come to an end for some of those that are wrong
+        raise ModelError(f"{shown} has the equation {quoted(equation)} for {len(node.input)} operands; the graph is not valid.")
     missing = [a for a in operator.required if a not in {a.name for a in node.attribute}]
     if missing:
         raise ModelError(f"{shown} lacks the attribute {quoted(missing[0])}; the graph is not valid.")
+
+
+_TERM = r"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_EQUATION = re.compile(f"{_TERM}(?:,{_TERM})*(?:->{_TERM})?")
 
 
 @dataclass(frozen=True, slots=True)

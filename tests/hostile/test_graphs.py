@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graph2torch.errors import ModelError, UnsupportedGraph
 from graph2torch.graph import load
-from tests.commands import check_trouble, left_over, run
+from tests.commands import check_trouble, left_over, run, unsafe
 from tests.models import save_pair, tiny_policy
 
 GIB = 2**30
@@ -564,3 +565,66 @@ def test_the_graph_of_a_model_object_is_held_to_the_same_rules(tmp_path: Path) -
     a_sparse_initializer(model)
     with pytest.raises(UnsupportedGraph):
         load(save_pair(tmp_path, model)[0])
+
+
+# ---------------------------------------------------------------------------------------------- texts among the attributes
+TEXTS = [f"constant', x) + {CODE[3:]}) + ('", f'"); {CODE[5:40]}; ("', "\x1b[31mred\u202e", "constant\0", "x" * 100_000, "{x}", "\\"]
+TAKES_TEXT = {
+    "Pad": ("mode", ["x", "pads"], {}),
+    "Resize": ("mode", ["x", "", "scales"], {}),
+    "Upsample": ("mode", ["x", "scales"], {}),
+    "DepthToSpace": ("mode", ["x"], {"blocksize": 1}),
+    "Gelu": ("approximate", ["x"], {}),
+    "ScatterElements": ("reduction", ["x", "indices", "x"], {}),
+    "MaxPool": ("auto_pad", ["x"], {"kernel_shape": [1, 1]}),
+    "Conv": ("auto_pad", ["x", "w"], {}),
+    "BitShift": ("direction", ["indices", "indices"], {}),
+    "Einsum": ("equation", ["x", "x"], {}),
+    "LSTM": ("activations", ["seq", "lw", "lr"], {"hidden_size": 1}),
+    "GRU": ("direction", ["seq", "lw", "lr"], {"hidden_size": 1}),
+    "Div": ("mode", ["x", "x"], {}),
+}
+
+
+@pytest.mark.parametrize("op", TAKES_TEXT)
+def test_texts_among_the_attributes_are_neither_run_nor_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, operands_, attributes = TAKES_TEXT[op]
+    constants: dict[str, npt.NDArray[np.generic]] = {
+        "pads": np.zeros(8, np.int64),
+        "scales": np.ones(4, np.float32),
+        "indices": np.zeros((1, 1, 2, 2), np.int64),
+        "w": np.ones((1, 1, 1, 1), np.float32),
+        "seq": np.ones((1, 1, 1), np.float32),
+        "lw": np.ones((1, 4, 1), np.float32),
+        "lr": np.ones((1, 4, 1), np.float32),
+    }
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 2, 2]) for n in ("x", "y")]
+    info[1].type.tensor_type.ClearField("shape")
+    weights = [numpy_helper.from_array(v, k) for k, v in constants.items()]
+    for text in TEXTS:
+        value = [text] if name == "activations" else text
+        nodes = [helper.make_node(op, operands_, ["y"], **attributes, **{name: value})]  # type: ignore[arg-type]
+        version = 9 if op == "Upsample" else 20
+        graph = helper.make_graph(nodes, "g", info[:1], info[1:], weights)
+        path, _ = save_pair(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9))
+        result = run("build", path, "-o", "out", "--force")
+        if result.status == 2:
+            check_trouble(result)
+        assert not unsafe(result.out)
+        for arguments in (["inspect", path], ["rules", "--explain", path]):
+            told = run(*arguments)
+            assert told.status in (0, 2)
+            assert not unsafe(told.out + told.err) and len(told.out) < 20_000
+        assert "executed" not in left_over(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "equation", ["a...b...,c", "...a...a", "....,....->....", "ab,bc,cd->ad", "ab->ab", "ä,b->ab", "a,b->c->d", "\ud7ff,", "a.,b", "1,2"]
+)
+def test_equations_that_onnxruntime_would_never_come_to_an_end_with(tmp_path: Path, equation: str) -> None:
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 2, 2]) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Einsum", ["x", "x"], ["y"], equation=equation)], "g", info[:1], info[1:])
+    refused(
+        tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), "Einsum", "equation", "2 operands"
+    )

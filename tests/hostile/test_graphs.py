@@ -568,7 +568,7 @@ def test_the_graph_of_a_model_object_is_held_to_the_same_rules(tmp_path: Path) -
 
 
 # ---------------------------------------------------------------------------------------------- texts among the attributes
-TEXTS = [f"constant', x) + {CODE[3:]}) + ('", f'"); {CODE[5:40]}; ("', "\x1b[31mred\u202e", "constant\0", "x" * 100_000, "{x}", "\\"]
+TEXTS = [f"constant', x) + {CODE[3:]}) + ('", "\x1b[31mred\u202e\0{x}\\", "x" * 100_000]
 TAKES_TEXT = {
     "Pad": ("mode", ["x", "pads"], {}),
     "Resize": ("mode", ["x", "", "scales"], {}),
@@ -612,15 +612,27 @@ def test_texts_among_the_attributes_are_neither_run_nor_printed(tmp_path: Path, 
         if result.status == 2:
             check_trouble(result)
         assert not unsafe(result.out)
-        for arguments in (["inspect", path], ["rules", "--explain", path]):
-            told = run(*arguments)
-            assert told.status in (0, 2)
-            assert not unsafe(told.out + told.err) and len(told.out) < 20_000
+        told = run("rules", "--explain", path)
+        assert told.status in (0, 2)
+        assert not unsafe(told.out + told.err) and len(told.out) < 20_000
         assert "executed" not in left_over(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "equation", ["a...b...,c", "...a...a", "....,....->....", "ab,bc,cd->ad", "ab->ab", "ä,b->ab", "a,b->c->d", "\ud7ff,", "a.,b", "1,2"]
+    "equation",
+    [
+        "a...b...,c",
+        "...a...a",
+        "....,....->....",
+        "ab,bc,cd->ad",
+        "ab->ab",
+        "ä,b->ab",
+        "a,b->c->d",
+        "\ud7ff,",
+        "a.,b",
+        "1,2",
+        "a" * 100_000 + "!,b",
+    ],
 )
 def test_equations_that_onnxruntime_would_never_come_to_an_end_with(tmp_path: Path, equation: str) -> None:
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 2, 2]) for n in ("x", "y")]

@@ -73,6 +73,34 @@ def test_each_family_can_be_trained_and_exported_again(tmp_path: Path, family: s
     check_export(made, policy, export(policy, made.spec), tmp_path)
 
 
+@pytest.mark.parametrize("family", ["discrete", "hybrid"])
+def test_distributions_are_those_by_hand(tmp_path: Path, family: str) -> None:
+    """log_prob and entropy: sums over the branches, and over the continuous actions."""
+    made = built(tmp_path, family)
+    policy: Any = build_module(made.source, made.bindings)
+    inputs = [torch.from_numpy(observation(i, 6, "zero", np.random.default_rng(2))) for i in made.spec.graph.inputs]
+    inputs[-1] = torch.tensor(
+        [[1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 0, 1], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [0, 1, 1, 1, 1]]
+    ).float()
+    with torch.no_grad():
+        distribution = policy.distribution(*inputs)
+        x = policy.body(policy.normalizer(inputs[0]))
+        logits = [policy.branch_0(x), policy.branch_1(x)]
+        masks = inputs[1][:, :3], inputs[1][:, 3:]
+        chances = [torch.softmax(z.masked_fill(m == 0, -torch.inf), 1).double() for z, m in zip(logits, masks, strict=True)]
+        options = torch.stack([p.argmax(1) for p in chances], dim=1)
+        expected: Any = sum(p.gather(1, options[:, i : i + 1])[:, 0].log() for i, p in enumerate(chances))
+        entropy: Any = sum(-torch.special.xlogy(p, p).sum(1) for p in chances)
+        actions: tuple[torch.Tensor, ...] = (options,)
+        if family == "hybrid":
+            drawn, mu, sigma = torch.randn(6, 2), policy.mu(x), policy.log_sigma.exp()
+            expected = expected + (-0.5 * ((drawn - mu) / sigma) ** 2 - sigma.log() - 0.5 * np.log(2 * np.pi)).sum(1)
+            entropy = entropy + (0.5 + 0.5 * np.log(2 * np.pi) + sigma.log()).sum(1)
+            actions = (drawn, options)
+        torch.testing.assert_close(distribution.log_prob(*actions).double(), expected.double(), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(distribution.entropy().double(), entropy.double(), atol=1e-5, rtol=1e-5)
+
+
 def continuous(actions: Any) -> torch.Tensor:
     """Of a hybrid policy's actions, or of actions and memory, the former."""
     first: torch.Tensor = actions[0] if isinstance(actions, tuple) else actions

@@ -119,7 +119,7 @@ def strings(value: ast.AST, assigned: dict[str, ast.expr]) -> Iterator[ast.Const
 def pattern_changes(text: str) -> Iterator[tuple[int, int, str, str]]:
     """In a pattern: (start, end, new, kind)."""
     for m in re.finditer(r"float(?:\[\d+\])? \{(.*?)\}", text):
-        yield m.start(1), m.end(1), repr(float(m[1]) * 2 + 1), "constant"
+        yield m.start(1), m.end(1), repr(2 * float(m[1]) or 1.0), "constant"
     for m in re.finditer(r"int64(?:\[\d+\])? \{(-?\d+)\}", text):
         yield m.start(1), m.end(1), str(int(m[1]) + 1), "axis"
     for m in re.finditer(r"<axis = (-?\d+)>|keepdims = (\d)|transB = (\d)", text):
@@ -145,7 +145,7 @@ def code_changes(tree: ast.AST, span: Any, data: bytes) -> Iterator[tuple[int, i
             continue
         start, end = span(node) if hasattr(node, "lineno") else (0, 0)
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-            new = node.value + 1 if isinstance(node.value, int) else 2 * node.value + 1  # 1e8 + 1 is 1e8 in float32
+            new = node.value + 1 if isinstance(node.value, int) else 2 * node.value or 1.0  # 1e8 + 1 is 1e8 in float32
             yield start, end, repr(new), "axis" if id(node) in axes else "constant"
         elif isinstance(node, ast.Constant) and node.value in ("transposed", "squeezed"):
             yield start, end, '"as is"', "transform"

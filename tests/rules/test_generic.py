@@ -44,7 +44,7 @@ def test_onnx_node_tests_are_passed_or_refused_by_name() -> None:
     assert len(cases) > 1000
     results = [run(case, BOOK) for case in cases[::EVERY]]
     assert [r for r in results if r.outcome == "wrong"] == []
-    assert sum(r.outcome == "pass" for r in results) > len(results) / 2
+    assert sum(r.outcome == "pass" for r in results) > len(results) / 4
     assert {r.detail.split(":")[0] for r in results if r.outcome == "pass"} <= {"graph", "bits"}
 
 

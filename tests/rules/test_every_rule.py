@@ -29,7 +29,7 @@ BOOK = load_rules()
 RULES = BOOK.rules
 EXAMPLES = [pytest.param(rule, text, id=f"{rule.name}-{text.split()[0]}") for rule in RULES for text in rule.examples()]
 NEAR_MISSES = [pytest.param(rule, text, id=f"{rule.name}-{text.split()[0]}") for rule in RULES for text in rule.examples("NEAR_MISS")]
-TYPES = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64}
+TYPES = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.DOUBLE: np.float64, onnx.TensorProto.INT64: np.int64}
 
 
 def instance(rule: Rule, text: str, sizes: dict[str, int], rng: np.random.Generator) -> onnx.ModelProto:

@@ -31,6 +31,12 @@ NEAR_MISS = (
         y = Conv <auto_pad = "SAME_UPPER", kernel_shape = [3, 3]> (x, weight, bias) }""",
     """grouped (float[batch, 4, 5, 6] x, float[4, 2, 3, 3] weight, float[4] bias) => (float[batch, 4, h, w] y) {
         y = Conv <group = 2, kernel_shape = [3, 3]> (x, weight, bias) }""",
+    """doubles (double[batch, c, 5, 6] x, double[m, c, 3, 3] weight, double[m] bias) => (double[batch, m, h, w] y) {
+        y = Conv <kernel_shape = [3, 3]> (x, weight, bias) }""",
+    """smaller (float[batch, c, 5, 6] x, float[m, c, 3, 3] weight, float[m] bias) => (float[batch, m, h, w] y) {
+        y = Conv <kernel_shape = [2, 2]> (x, weight, bias) }""",
+    """stride (float[batch, c, 5, 6] x, float[m, c, 3, 3] weight, float[m] bias) => (float[batch, m, h, w] y) {
+        y = Conv <kernel_shape = [3, 3], strides = [2]> (x, weight, bias) }""",
     """line (float[batch, c, 5] x, float[m, c, 3] weight, float[m] bias) => (float[batch, m, h] y) {
         y = Conv <kernel_shape = [3]> (x, weight, bias) }""",
 )

@@ -45,6 +45,7 @@ EXAMPLE = (
     "alone (float[batch, 2, n] e, float[n, m] weight, float[m] bias) => (float[batch, 2, m] y) { p = MatMul (e, weight) y = Add (bias, p) }",
 )
 NEAR_MISS = (
+    f"turned ({_SELF}) => (float[batch, 2, m] y) {{ {_ROW.replace('-1, 1, 3', '1, -1, 3')} rows = Concat <axis = 1> (row, row) {_EXAMPLE_REST} }}",
     f"two_selves ({_SELF}) => (float[batch, 2, m] y) {{ {_ROW} o = Neg (row) rows = Concat <axis = 1> (row, o) {_EXAMPLE_REST} }}",
     f"kept ({_SELF}) => (float[batch, 2, m] y, float[batch, 2, 7] both) {{ {_ROW} rows = Concat <axis = 1> (row, row) {_EXAMPLE_REST} }}",
     "vector (float[batch, n] x, float[n, m] weight, float[m] bias) => (float[batch, m] y) { p = MatMul (x, weight) y = Add (p, bias) }",

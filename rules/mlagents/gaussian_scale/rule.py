@@ -27,8 +27,11 @@ EXAMPLE = (
         zero = Constant <value = float {0.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }""",
     "row (float[1, n] log_sigma) => (float[1, n] sigma) { sigma = Exp (log_sigma) }",
 )
-NEAR_MISS = """one (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, n] sigma) {
-    zero = Constant <value = float {1.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }"""
+NEAR_MISS = (
+    """one (float[batch, n] mu, float[1, n] log_sigma) => (float[batch, n] sigma) {
+        zero = Constant <value = float {1.0}> () z = Mul (mu, zero) s = Add (z, log_sigma) sigma = Exp (s) }""",
+    "vector (float[n] log_sigma) => (float[n] sigma) { sigma = Exp (log_sigma) }",
+)
 
 
 def check(match: Match) -> Refusal | None:

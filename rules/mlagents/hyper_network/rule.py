@@ -57,6 +57,7 @@ _INPUTS = """float[batch, 3] x, float[batch, g] goal, float[h, g] weight_0, floa
 EXAMPLE = f"hyper ({_INPUTS}) => (float[batch, 4] y) {{ {_BODY} }}"
 NEAR_MISS = (
     f"epsilon ({_INPUTS}) => (float[batch, 4] y) {{ {_BODY.replace('1e-5', '1e-6')} }}",
+    f"one_agent ({_INPUTS}) => (float[batch, 4] y) {{ {_BODY.replace('-1, 3, 4', '1, 3, 4')} }}",
     f"wide ({_INPUTS}) => (float[batch, 4] y) {{ {_BODY.replace('-1, 3, 4', '-1, 4, 3')} }}",
     f"ungated ({_INPUTS}) => (float[batch, 4] y) {{ {_BODY.replace('Mul (z, gate)', 'Mul (gate, gate)')} }}",
 )

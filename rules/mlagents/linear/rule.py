@@ -25,6 +25,7 @@ EXAMPLE = (
 )
 NEAR_MISS = (
     "scaled (float[batch, n] x, float[m, n] weight, float[m] bias) => (float[batch, m] y) { y = Gemm <transB = 1, alpha = 0.5> (x, weight, bias) }",
+    "doubles (double[batch, n] x, double[m, n] weight, double[m] bias) => (double[batch, m] y) { y = Gemm <transB = 1> (x, weight, bias) }",
     "row (float[batch, n] x, float[m, n] weight, float[1] bias) => (float[batch, m] y) { y = Gemm <transB = 1> (x, weight, bias) }",
 )
 

@@ -48,6 +48,9 @@ NEAR_MISS = (
     f"swapped ({_OPERANDS}) " + _EXAMPLE.replace(", , h, c)", ", , c, h)"),
     f"joined_otherwise ({_OPERANDS}) " + _EXAMPLE.replace("(next_h, next_c)", "(next_c, next_h)"),
     f"uneven ({_OPERANDS}) " + _EXAMPLE.replace("ends = [2]", "ends = [3]"),
+    f"doubles ({_OPERANDS}) {_EXAMPLE}".replace("float", "double"),
+    f"small ({_OPERANDS}) " + _EXAMPLE.replace("hidden_size = 2", "hidden_size = 1"),
+    f"cut_short ({_OPERANDS}) " + _EXAMPLE.replace("9223372036854775807", "3"),
     f"coupled ({_OPERANDS}) " + _EXAMPLE.replace("hidden_size = 2", "hidden_size = 2, input_forget = 1"),
 )
 

@@ -53,6 +53,10 @@ EXAMPLE = (
 )
 NEAR_MISS = (
     "ten (float[batch, n] obs, float[n] mean, float[n] std) => (float[batch, n] y) { d = Sub (obs, mean) q = Div (d, std) y = Clip <min = -10.0, max = 10.0> (q) }",
+    "doubles (double[batch, n] obs, double[n] mean, double[n] std) => (double[batch, n] y) { d = Sub (obs, mean) q = Div (d, std) y = Clip <min = -5.0, max = 5.0> (q) }",
+    "one_std (float[batch, 2] obs, float[2] mean, float[1] std) => (float[batch, 2] y) { d = Sub (obs, mean) q = Div (d, std) y = Clip <min = -5.0, max = 5.0> (q) }",
+    """steps (float[batch, 2] obs, float[2] mean, float[2] variance, float[2] steps) => (float[batch, 2] y) {
+        d = Sub (obs, mean) v = Div (variance, steps) s = Sqrt (v) q = Div (d, s) y = Clip <min = -5.0, max = 5.0> (q) }""",
     "turned (float[batch, n] obs, float[n] mean, float[n] std) => (float[batch, n] y) { d = Sub (mean, obs) q = Div (d, std) y = Clip <min = -5.0, max = 5.0> (q) }",
 )
 

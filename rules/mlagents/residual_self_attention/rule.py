@@ -125,13 +125,15 @@ NEAR_MISS = tuple(
     f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {_BODY.replace(old, new)} }}"
     for name, old, new in (
         ("head_root", "2.828427125", "1.41421356"),
+        ("one_agent", "-1, 3, 4, 2", "1, 3, 4, 2"),
+        ("join", "-1, 3, 8", "-1, 8, 3"),
         ("three_heads", "-1, 3, 4, 2", "-1, 3, 8, 3"),
         ("mask", "-1000000.0", "-10000.0"),
         ("swapped", "MatMul (qh, kt)", "MatMul (kh, kt)"),
         ("unnormed_residual", "Add (o, n)", "Add (o, x)"),
         ("unmasked_mean", "Mul (n2, rows)", "Mul (n2, n2)"),
     )
-)
+) + (f"one_bias ({_INPUTS.replace('float[8] fc_v_bias', 'float[1] fc_v_bias')}) => (float[batch, 8] y) {{ {_BODY} }}",)
 
 
 def check(match: Match) -> Refusal | None:

@@ -14,7 +14,10 @@ EXAMPLE = (
     "first (float[batch, 7] x) => (float[batch, 3] y) { y = Slice <starts = [0], ends = [3], axes = [1]> (x) }",
     "rest (float[batch, 7] x) => (float[batch, 4] y) { y = Slice <starts = [3], ends = [7], axes = [1]> (x) }",
 )
-NEAR_MISS = ("rows (float[batch, 7] x) => (float[k, 7] y) { y = Slice <starts = [0], ends = [3], axes = [0]> (x) }",)
+NEAR_MISS = (
+    "rows (float[batch, 7] x) => (float[k, 7] y) { y = Slice <starts = [0], ends = [3], axes = [0]> (x) }",
+    "corner (float[batch, 7] x) => (float[k, 3] y) { y = Slice <starts = [0, 0], ends = [2, 3], axes = [1, 0]> (x) }",
+)
 
 
 def check(match: Match) -> Refusal | None:

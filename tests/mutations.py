@@ -316,6 +316,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rules", nargs="*")
     parser.add_argument("--most", type=int, default=2, help="changes of one kind in one file (dropped checks: all)")
+    parser.add_argument("--kind", help="changes of this kind alone")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--control", action="store_true", help="first see that each rule's tests pass as it is")
     parser.add_argument("--list", action="store_true")
@@ -326,6 +327,7 @@ def main() -> int:
         name = path.relative_to(ROOT / "rules" / FAMILY).as_posix()
         if not options.rules or name.split("/")[0] in options.rules:
             found += chosen([m for m in mutants(name, path.read_text(encoding="utf-8")) if valid(m)], options.most)
+    found = [m for m in found if options.kind in (None, m.kind)]
     if options.list:
         for m in found:
             print(f"{m.path}:{m.line} {m.kind}: {m.before} → {m.after}")

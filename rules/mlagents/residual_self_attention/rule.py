@@ -122,7 +122,7 @@ EXAMPLE = tuple(
     f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {body} }}" for name, body in (("attention", _BODY), ("in_place", _BODY_IN_PLACE))
 )
 NEAR_MISS = tuple(
-    f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {_BODY.replace(old, new)} }}"
+    f"{name} ({_INPUTS}) => (float[batch, 8] y) {{ {_BODY} }}".replace(old, new)
     for name, old, new in (
         ("head_root", "2.828427125", "1.41421356"),
         ("one_agent", "-1, 3, 4, 2", "1, 3, 4, 2"),
@@ -132,8 +132,9 @@ NEAR_MISS = tuple(
         ("swapped", "MatMul (qh, kt)", "MatMul (kh, kt)"),
         ("unnormed_residual", "Add (o, n)", "Add (o, x)"),
         ("unmasked_mean", "Mul (n2, rows)", "Mul (n2, n2)"),
+        ("one_bias", "float[8] fc_v_bias", "float[1] fc_v_bias"),
     )
-) + (f"one_bias ({_INPUTS.replace('float[8] fc_v_bias', 'float[1] fc_v_bias')}) => (float[batch, 8] y) {{ {_BODY} }}",)
+)
 
 
 def check(match: Match) -> Refusal | None:

@@ -45,7 +45,8 @@ def node(operator, counted=False):
                 return results if isinstance(results, Tensor) else results[0] if outputs == 1 else results[:outputs]
 
             if torch.onnx.is_in_onnx_export() and torch.jit.is_tracing():
-                return Node.apply(compute, operator, attributes, outputs, *operands)
+                with torch.no_grad():
+                    return Node.apply(compute, operator, attributes, outputs, *operands)
             return compute(*operands, **attributes)
 
         return call

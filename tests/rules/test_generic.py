@@ -64,6 +64,26 @@ def test_each_operator_is_a_line(tmp_path: Path) -> None:
     assert "class Node" not in made.source
 
 
+def test_parameters_go_through_functions_and_are_trainable(tmp_path: Path) -> None:
+    import torch
+
+    from graph2torch.module import build_module
+
+    made = built(
+        tmp_path,
+        """g (float[batch, 3] obs) => (float[batch, 2] y) <float[3, 2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}, float[2] b = {1.0, 2.0}> {
+            h = Gemm <alpha = 0.5> (obs, w, b)
+            y = Gelu (h)
+        }""",
+        20,
+    )
+    assert body(made) == ["x = gemm(obs, self.w, self.b, alpha=0.5)", "x = gelu(x)", "return Outputs(x)"]
+    assert made.verification.level == "graph", made.verification.reason
+    policy = build_module(made.source, made.bindings)
+    policy(torch.ones(4, 3)).y.sum().backward()
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in policy.parameters())
+
+
 def test_a_variable_is_kept_as_long_as_it_is_needed(tmp_path: Path) -> None:
     made = built(
         tmp_path,

@@ -158,6 +158,9 @@ def tried(tool: str, path: str, target: Path) -> dict[str, Any]:
             module = TOOLS[tool](path, copy.deepcopy(proto), folder)
             module.eval()
             found[stage] = True
+            if tool == "graph2torch":
+                found["level"] = module.made.verification.level
+                found["understood"] = all(b.family != "generic" for b in module.made.spec.blocks)
             stage = "runs"
             judge, near = session(data), bool(compared)
             tried_on = []
@@ -322,6 +325,9 @@ def main() -> None:
             row.append(f"{each[k]['builds']}, {each[k]['same graph']}")
     print(table(["tool", *STAGES], [[tool, *(str(found["counts"][s]) for s in STAGES)] for tool, found in document.items()]))
     print(f"\n{table(['builds, same graph', 'models', *document], list(by_kind.values()))}")
+    levels = Counter(a.get("level", "not built") for a in answers)  # of graph2torch, which comes last
+    print(f"\ngraph2torch's levels: {', '.join(f'{n} {level}' for level, n in levels.most_common())}")
+    print(f"explained by rules of the architecture alone: {sum(a.get('understood', False) for a in answers)}")
     for tool, found in document.items():
         print(f"\n{tool} ({found['versions']}) was stopped by")
         for text, count in found["stopped"].items():

@@ -40,10 +40,11 @@ OPERATORS = {
     "ArgMax": "ArgMin", "Softmax": "LogSoftmax", "ReduceMean": "ReduceSum", "ReduceSum": "ReduceMean", "Sqrt": "Abs", "MaxPool": "AveragePool",
     "Less": "Greater",
 }  # fmt: skip
-# changes without an effect that a policy could have: (file, text as it was, kind)
-EQUIVALENT: dict[tuple[str, str], str] = {
-    ("normalizer/layer.py", "torch.tensor(1)"): "where the steps start before weights are loaded",
-    ("lstm/layer.py", "dropout=0.0"): "torch.lstm drops nothing unless it trains",
+# changes without an effect that a policy could have: (file, kind, text as it was) → why
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    ("normalizer/layer.py", "constant", "torch.tensor(1)"): "where the steps start before weights are loaded",
+    ("lstm/layer.py", "constant", "dropout=0.0"): "torch.lstm drops nothing unless it trains",
+    ("linear/rule.py", "order", "(weight, bias)"): "the order in which its tensors are listed",
 }
 
 
@@ -342,7 +343,8 @@ def main() -> int:
         if options.control and (by := tried(same, families.get(rule, ()))):
             raise RuntimeError(f"{rule} as it is fails {by}")
     for number, mutant in enumerate(found, 1):
-        why = next((why for (path, text), why in EQUIVALENT.items() if mutant.path == path and text in mutant.before), "")
+        places = [p for p in EQUIVALENT if p[:2] == (mutant.path, mutant.kind) and p[2] in mutant.before]
+        why = EQUIVALENT[places[0]] if places else ""
         by = "" if why else tried(mutant, families.get(mutant.rule, ()))
         results.append((mutant, by, why))
         verdict = f"equivalent: {why}" if why else f"caught by {by}" if by else "SURVIVED"

@@ -14,6 +14,7 @@ EXAMPLE = (
         y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [0, 0, 0, 0]> (x) }""",
     """wide (float[batch, c, 7, 8] x) => (float[batch, c, h, w] y) {
         y = MaxPool <kernel_shape = [2, 3], strides = [1, 2], pads = [0, 0, 0, 0]> (x) }""",
+    "plain (float[batch, c, 7, 8] x) => (float[batch, c, h, w] y) { y = MaxPool <kernel_shape = [2, 2]> (x) }",
 )
 NEAR_MISS = (
     """padded (float[batch, c, 7, 8] x) => (float[batch, c, h, w] y) {

@@ -133,7 +133,7 @@ class Graph:
     through: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dead: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
-    types: Mapping[str, ValueInfo] = field(default_factory=dict, compare=False, repr=False)
+    types: Mapping[str, Inferred] = field(default_factory=dict, compare=False, repr=False)
 
     def names_of(self, spelled: str) -> tuple[str, ...]:
         """Every name the file gives to a value, from how an operand spells it to what it stands for."""
@@ -399,7 +399,15 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
     )
 
 
-class InferredTypes(Mapping[str, ValueInfo]):
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What is known of a value before the graph runs. `shape`: None if not even the number of its sizes is."""
+
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | str | None, ...] | None
+
+
+class InferredTypes(Mapping[str, Inferred]):
     """What onnx's shape inference tells of a graph's values; it runs when something is looked up.
 
     Long constants are left out of what it works on: their types are enough.
@@ -407,9 +415,9 @@ class InferredTypes(Mapping[str, ValueInfo]):
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self.proto = proto
-        self.found: dict[str, ValueInfo] | None = None
+        self.found: dict[str, Inferred] | None = None
 
-    def values_by_name(self) -> dict[str, ValueInfo]:
+    def values_by_name(self) -> dict[str, Inferred]:
         if self.found is None:
             try:
                 inferred = onnx.shape_inference.infer_shapes(self.skeleton(), data_prop=True).graph
@@ -418,9 +426,10 @@ class InferredTypes(Mapping[str, ValueInfo]):
             self.found = {}
             for value in (*inferred.value_info, *inferred.input, *inferred.output):
                 tensor = value.type.tensor_type
-                if tensor.elem_type in ELEMENT_TYPES and tensor.HasField("shape"):
-                    shape = tuple(d.dim_value if d.WhichOneof("value") == "dim_value" else (d.dim_param or None) for d in tensor.shape.dim)
-                    self.found[value.name] = ValueInfo(value.name, ELEMENT_TYPES[tensor.elem_type], shape)
+                if tensor.elem_type in ELEMENT_TYPES:
+                    sizes = (d.dim_value if d.WhichOneof("value") == "dim_value" else (d.dim_param or None) for d in tensor.shape.dim)
+                    shape = tuple(sizes) if tensor.HasField("shape") else None
+                    self.found[value.name] = Inferred(ELEMENT_TYPES[tensor.elem_type], shape)
         return self.found
 
     def skeleton(self) -> onnx.ModelProto:
@@ -439,7 +448,7 @@ class InferredTypes(Mapping[str, ValueInfo]):
                 model.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
         return model
 
-    def __getitem__(self, name: str) -> ValueInfo:
+    def __getitem__(self, name: str) -> Inferred:
         return self.values_by_name()[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -17,7 +17,6 @@ from .graph import Array
 from .spec import PolicySpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its exporter warns of every operator that is not its own
 
 if TYPE_CHECKING:
     import torch

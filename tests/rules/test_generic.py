@@ -34,7 +34,7 @@ def built(folder: Path, text: str, opset: int = 13) -> Build:
 
 def body(made: Build) -> list[str]:
     """The lines of forward."""
-    lines = made.source.split("    def forward(")[1].split("\n\n\n")[0].splitlines()[1:]
+    lines = made.source.split("class Policy")[1].split("    def forward(")[1].split("\n\n\n")[0].splitlines()[1:]
     return [line.strip() for line in lines]
 
 

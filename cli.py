@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, ParamSpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # a broken device plugin must not take the CPU down
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's exporter would warn about what it does as it should
 
 
 def interrupted(*_: object) -> NoReturn:

@@ -56,7 +56,7 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     options: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.onnx._internal")]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), _draws_of_anything():
+    with warnings.catch_warnings(), _draws_of_anything(), _silent():
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
@@ -82,6 +82,19 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
     proto = onnx.load_model_from_string(buffer.getvalue())
     _name_ends(proto, names)
     return proto
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """torch writes the whole graph to stdout when it can't export it."""
+    import torch
+
+    before = torch._C._jit_onnx_log
+    torch._C._jit_onnx_log = lambda *_: None
+    try:
+        yield
+    finally:
+        torch._C._jit_onnx_log = before
 
 
 @contextmanager
@@ -206,6 +219,9 @@ def _name_ends(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
         proto.graph.node.extend(kept)
     _apply(proto, renamed)
     for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if value.name in names and value.name in dim.dim_param:  # torch calls sizes that it can't tell after the value
+                dim.dim_param = dim.dim_param.replace(value.name, names[value.name])
         value.name = renamed.get(value.name, value.name)
 
 

@@ -604,6 +604,14 @@ def check_node(node: onnx.NodeProto, opset: int, shown: str) -> None:
                 f"{shown} has an attribute {quoted(attribute.name)} that its operator doesn't have in opset {opset}, or not of this type; "
                 f"the graph is not valid."
             )
+    if node.op_type == "Constant" and len(node.attribute) != 1:
+        raise ModelError(f"{shown} has {len(node.attribute)} values; the graph is not valid.")
+    given = {a.name: a.f for a in node.attribute}
+    # onnxruntime would end the process
+    if (node.op_type.startswith("RandomNormal") and not given.get("scale", 1.0) > 0) or (
+        node.op_type.startswith("RandomUniform") and not given.get("low", 0.0) <= given.get("high", 1.0)
+    ):
+        raise ModelError(f"{shown} draws from a distribution that doesn't exist (of no width, or a negative one); the graph is not valid.")
     equation = next((a.s.decode("utf-8", "replace") for a in node.attribute if a.name == "equation"), None)
     if equation is not None and (not _EQUATION.fullmatch(equation) or equation.partition("->")[0].count(",") + 1 != len(node.input)):
         # onnx's and onnxruntime's inference of sizes doesn't come to an end for some of those that are wrong

@@ -74,10 +74,23 @@ class Rule(Matchable):
 
     def check(self, match: Match) -> Refusal | None:
         check = cast("Callable[[Match], Refusal | None] | None", getattr(self.module, "check", None))
-        return check(match) if check else None
+        try:
+            return check(match) if check else None
+        except RuleError:
+            raise
+        except Exception as error:  # a file may hold anything in the pattern's places, and no rule thinks of everything
+            return Refusal(f"the rule can't judge it ({type(error).__name__}: {error})", match.nodes[0])
 
     def lift(self, match: Match) -> Block:
-        block = cast("Callable[[Match], Block]", self.module.lift)(match)
+        try:
+            block = cast("Callable[[Match], Block]", self.module.lift)(match)
+        except RuleError:
+            raise
+        except Exception as error:
+            raise RuleError(
+                f"The rule {self.family}/{self.name} accepts {match.nodes[0]} and then can't lift it ({type(error).__name__}: "
+                f"{one_line(str(error), 160)}); its check has to refuse what it can't lift. Please report this model."
+            ) from error
         layer = self.folder / "layer.py"
         own = layer.is_file() and not (isinstance(block.code, Module) and block.code.class_name.startswith("nn."))
         return replace(block, rule=self.name, family=self.family, layer=layer if own else None)
@@ -137,7 +150,10 @@ class RuleBook:
         refusal = None
         for rows in self.tables:
             if rows.family in (family, "generic"):
-                made = rows.lift(graph, node)
+                try:
+                    made = rows.lift(graph, node)
+                except Exception as error:
+                    made = Refusal(f"its row in the table can't judge it ({type(error).__name__}: {error})", node)
                 if isinstance(made, Block):
                     return made
                 refusal = made

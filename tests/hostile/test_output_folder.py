@@ -233,7 +233,16 @@ def test_an_error_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert tree(tmp_path) == before
 
 
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    """Ctrl-C as in a terminal: where the tests run in the background, it may be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @POSIX
+@pytest.mark.usefixtures("_heard")
 @pytest.mark.parametrize(("owner", "name", "count"), PLACES[1:5])
 def test_ctrl_c_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, count: int) -> None:
     """Exit status 130 and nothing left; or, once the new folder is complete, 0 and the new folder."""
@@ -251,6 +260,19 @@ def test_ctrl_c_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
             check_trouble(result, "interrupted", status=130)
             assert tree(tmp_path) == before
     assert [n for n in left_over(tmp_path) if n.startswith(".")] == []
+
+
+@POSIX
+def test_a_signal_that_is_ignored_does_not_stop_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        fail_at(monkeypatch, os, "fsync", 2, lambda: signal.raise_signal(signal.SIGINT))
+        assert build("-o", "out").status == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert left_over(tmp_path / "out") == WHOLE
 
 
 @POSIX

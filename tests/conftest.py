@@ -1,6 +1,9 @@
-"""What the oldest supported environment (torch 2.1, onnxruntime before 1.24, Python 3.10) can't do, test by test, with the reason."""
+"""Signals, and what the oldest supported environment (torch 2.1, onnxruntime before 1.24, Python 3.10) can't do, test by test, with the reason."""
 
 from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -29,3 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if reason := NOT_IN_TORCH_2_1.get(item.nodeid):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> Iterator[None]:
+    """Ctrl-C works in the tests, also where a shell started them in the background and so with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

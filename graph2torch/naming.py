@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .graph import Graph
-from .spec import Block, Expression, Module, Place
+from .spec import Block, Expression, Input, Module, Output, Place
 from .text import MEMBERS, identifier, printable
 
 if TYPE_CHECKING:
@@ -48,6 +48,29 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
         )
         described.append(rules[block.rule].describe(block, place) if block.rule in rules else block)  # else from a table of operators
     return _own_tensors(_sequences(tuple(described), readers, set(graph.results), taken), rules, taken)
+
+
+def inputs_of(graph: Graph, reserved: Iterable[str] = ()) -> tuple[Input, ...]:
+    """The graph's inputs under Python names that are unique and not `reserved`; what they mean is the family's to say."""
+    used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
+    fields = {"self", "noise", *reserved}
+    inputs: list[Input] = []
+    for value in graph.inputs:
+        field = identifier(value.name, fields, "input")
+        fields.add(field)
+        inputs.append(Input(value.name, field, value.size, value.shape, value.dtype.name, "", value.name in used))
+    return tuple(inputs)
+
+
+def outputs_of(graph: Graph) -> tuple[Output, ...]:
+    """The graph's outputs under Python names that are unique and no member of a module or a named tuple."""
+    fields = set(MEMBERS)
+    outputs: list[Output] = []
+    for declared, value in zip(graph.outputs, graph.results, strict=True):
+        field = identifier(declared.name, fields, "output")
+        fields.add(field)
+        outputs.append(Output(declared.name, field, declared.size, declared.dtype.name, "", value, graph.constants.get(value)))
+    return tuple(outputs)
 
 
 def _own_tensors(blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from graph2torch.graph import Graph, ValueInfo
-from graph2torch.naming import name_blocks
+from graph2torch.naming import inputs_of, name_blocks, outputs_of
 from graph2torch.rulebook import Rule, Setting
 from graph2torch.spec import Argument, Block, Input, Method, Module, Output, PolicySpec
 from graph2torch.text import MEMBERS, identifier, printable
@@ -176,16 +176,10 @@ def _slices(options: list[int]) -> str:
 
 # ---------------------------------------------------------------------------------------------- the contract
 def _inputs(graph: Graph, heads: Heads) -> tuple[Input, ...]:
-    used = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
-    fields: set[str] = {"self", "noise"}
-    inputs = []
-    for value in graph.inputs:
-        field = identifier(value.name, fields, "input")
-        fields.add(field)
-        inputs.append(
-            Input(value.name, field, _size(value), value.shape, value.dtype.name, _input_meaning(value, heads), value.name in used)
-        )
-    return tuple(inputs)
+    return tuple(
+        replace(found, size=_size(value), meaning=_input_meaning(value, heads))
+        for found, value in zip(inputs_of(graph), graph.inputs, strict=True)
+    )
 
 
 def _input_meaning(value: ValueInfo, heads: Heads) -> str:
@@ -216,23 +210,16 @@ def _size(value: ValueInfo) -> str:
 
 
 def _outputs(graph: Graph, heads: Heads) -> tuple[Output, ...]:
-    fields = set(MEMBERS)
     values = dict(zip((o.name for o in graph.outputs), graph.results, strict=True))
     outputs = []
-    for declared, value in zip(graph.outputs, graph.results, strict=True):
-        field = identifier(declared.name, fields, "output")
-        fields.add(field)
+    for found, declared in zip(outputs_of(graph), graph.outputs, strict=True):
         meaning, key = OUTPUTS.get(declared.name, ("", None))
-        constant = graph.constants.get(value)
-        if declared.name == "discrete_action_output_shape" and constant is not None and constant.size < len(heads.options):
+        fixed = found.constant
+        if declared.name == "discrete_action_output_shape" and fixed is not None and fixed.size < len(heads.options):
             meaning = "options of all discrete branches"
-        if constant is None:
-            meaning = _output_meaning(declared, meaning, value, values, heads)
-        outputs.append(
-            Output(
-                declared.name, field, _size(declared), declared.dtype.name, meaning, value, constant, key if constant is not None else None
-            )
-        )
+        if fixed is None:
+            meaning, key = _output_meaning(declared, meaning, found.value, values, heads), None
+        outputs.append(replace(found, size=_size(declared), meaning=meaning, key=key))
     return tuple(outputs)
 
 

@@ -73,7 +73,6 @@ class Bindings:
     tensors: tuple[Binding, ...]
     keys: Mapping[str, str]
     unused: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     metadata: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -234,9 +233,7 @@ def transform(array: Array, how: Transform) -> Array:
     """The graph's constant as the layer's tensor."""
     if isinstance(how, Rearrangement):
         return np.ascontiguousarray(how.apply(array))
-    if how == "transposed":
-        return np.ascontiguousarray(array.T)
-    return array.reshape(-1) if how == "squeezed" else array
+    return np.ascontiguousarray(array.T) if how == "transposed" else array
 
 
 def _fits(graph: Graph, block: Block, prefix: str, tensors: Mapping[str, Array]) -> bool:

@@ -93,19 +93,19 @@ class _Writer:
         if self.origin.keys:
             tensors = {spec.parameter_path(b, p) for b in spec.blocks for p in b.parameters}
             dots = {here: "" if here in tensors else "." for here in self.origin.keys}  # a module's name is a prefix
-            rows += table("CHECKPOINT", [f"{_text(o + dots[o])}: {_text(t + dots[o])}" for o, t in self.origin.keys.items()])
+            rows += table("CHECKPOINT", [f"{literal(o + dots[o])}: {literal(t + dots[o])}" for o, t in self.origin.keys.items()])
         if constants := {o.field: o.constant for o in spec.outputs if o.constant is not None}:
             for field, constant in constants.items():
                 if constant.size > MAX_FIXED:
                     raise UnsupportedGraph(
                         f"The output {field!r} is a constant of {constant.size:,} numbers; a policy's fixed outputs are a few."
                     )
-            rows += table("METADATA", [f"{_text(field)}: {_fixed(constant)}" for field, constant in constants.items()])
+            rows += table("METADATA", [f"{literal(field)}: {_fixed(constant)}" for field, constant in constants.items()])
         rows += named_tuple("Outputs", [o.field for o in spec.outputs])
         if all(o.field == o.name for o in spec.outputs):
             rows.append("OUTPUT_NAMES = {field: field for field in Outputs._fields}")
         else:
-            rows += table("OUTPUT_NAMES", [f"{_text(o.field)}: {_text(o.name)}" for o in spec.outputs])
+            rows += table("OUTPUT_NAMES", [f"{literal(o.field)}: {literal(o.name)}" for o in spec.outputs])
         if spec.noise:
             rows += named_tuple("Noise", list(spec.noise))
             rows[-1] += f"  # {self.noise_meaning()}"
@@ -157,14 +157,14 @@ class _Writer:
         sequences: dict[str, list[str]] = {}
         own: set[str] = set()
         for block in self.spec.blocks:
-            if block.sequence:
-                sequences.setdefault(block.sequence, []).append(self.construct(block))
+            if block.sequence and isinstance(block.code, Module):
+                sequences.setdefault(block.sequence, []).append(block.code.source)
         for block in self.spec.blocks:
             if block.sequence in sequences:
                 members = sequences.pop(block.sequence)
                 lines += wrap(f"self.{block.sequence} = nn.Sequential", members, 8, packed=True)
             elif isinstance(block.code, Module) and not block.sequence:
-                lines.append(f"        self.{block.name} = {self.construct(block)}")
+                lines.append(f"        self.{block.name} = {block.code.source}")
             elif isinstance(block.code, Expression):
                 for parameter in block.parameters:
                     path = self.spec.parameter_path(block, parameter)
@@ -183,10 +183,6 @@ class _Writer:
             lines.append("        for name, value in METADATA.items():")
             lines.append("            self.register_buffer(name, torch.as_tensor(value), persistent=False)")
         return "\n".join(lines)
-
-    def construct(self, block: Block) -> str:
-        assert isinstance(block.code, Module)
-        return block.code.source
 
     def signature(self) -> str:
         return ", ".join(["self", *(f"{i.field}: Tensor" for i in self.spec.inputs)])
@@ -356,7 +352,7 @@ class _Writer:
         lines = ['def load(path=None, device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
         ours = 'load_file(path or Path(__file__).with_name("weights.safetensors"))'
         if self.origin.keys:
-            module = _text(self.origin.checkpoint_module)
+            module = literal(self.origin.checkpoint_module)
             lines += [
                 '    if str(path).endswith(".pt"):  # a newer checkpoint of the same network',
                 f'        theirs = torch.load(path, map_location="cpu", weights_only=True)[{module}]',
@@ -373,7 +369,7 @@ class _Writer:
         if any(isinstance(b.code, Module) and b.code.class_name == "nn.Linear" for b in self.spec.blocks):
             lines += [
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
-                "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster in small batches",
+                "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster on some CPUs",
             ]
         if entrances := self.entrances():
             lines.append("    if dtype != torch.float32:  # observations and their statistics stay float32")
@@ -500,32 +496,20 @@ def named_tuple(name: str, fields: Sequence[str]) -> list[str]:
             rows[-1] += " "
             rows.append("")
         rows[-1] += (" " if rows[-1] else "") + words.pop(0)
-    quoted = [f'"{row}"' for row in rows]
-    return (
-        [
-            start + quoted[0],
-            *(" " * len(start) + row for row in quoted[1:-1]),
-            *([" " * len(start) + quoted[-1] + ")"] if len(quoted) > 1 else []),
-        ]
-        if len(quoted) > 1
-        else [start + quoted[0] + ")"]
-    )
+    return hang(start, [f'"{row}"' for row in rows], ")")
 
 
 def table(name: str, entries: Sequence[str]) -> list[str]:
     """`NAME = {…}` with as many entries a line as fit."""
     start = f"{name} = {{"
-    rows = pack(entries, len(start))
-    return (
-        [start + rows[0].lstrip(), *rows[1:-1], rows[-1].rstrip(",") + "}"]
-        if len(rows) > 1
-        else [start + rows[0].strip().rstrip(",") + "}"]
-    )
+    rows = [row.strip() for row in pack(entries, len(start))]
+    return hang(start, [*rows[:-1], rows[-1].rstrip(",")], "}")
 
 
-def _text(value: str) -> str:
-    """A string literal in double quotes, ASCII only."""
-    return literal(value)
+def hang(start: str, rows: Sequence[str], end: str) -> list[str]:
+    """`start`, the rows below each other behind it, and `end` behind the last."""
+    lines = [start + rows[0], *(" " * len(start) + row for row in rows[1:])]
+    return [*lines[:-1], lines[-1] + end]
 
 
 def _fixed(constant: Array) -> str:

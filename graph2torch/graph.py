@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -695,8 +695,3 @@ def sort_nodes(nodes: tuple[Node, ...], known: Iterable[str], name: str) -> tupl
             at = next(source for v in nodes[at].inputs if v in producer and waiting[source := producer[v]])
         raise ModelError(f"{name}: {nodes[at]} depends on its own output; a policy's graph has no cycles.")
     return tuple(nodes[i] for i in order)
-
-
-def with_constants(graph: Graph, constants: Mapping[str, Array]) -> Graph:
-    """The same graph with other values for some of its constants."""
-    return replace(graph, constants={**graph.constants, **constants})

@@ -323,7 +323,7 @@ def _cosine(cosine: float | None) -> str:
 def _show_build_warnings(page: Page, made: Build) -> None:
     from .bind import odd_values
 
-    page.warnings([*made.spec.graph.warnings, *odd_values((b.path, b.value) for b in made.bindings.tensors), *made.bindings.notes])
+    page.warnings([*made.spec.graph.warnings, *odd_values((b.path, b.value) for b in made.bindings.tensors)])
 
 
 # ---------------------------------------------------------------------------------------------- inspect

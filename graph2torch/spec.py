@@ -31,7 +31,7 @@ class Rearrangement:
         return self.words
 
 
-Transform: TypeAlias = "Literal['as is', 'transposed', 'squeezed'] | Rearrangement"
+Transform: TypeAlias = "Literal['as is', 'transposed'] | Rearrangement"
 
 
 @dataclass(frozen=True, slots=True)

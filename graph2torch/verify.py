@@ -85,7 +85,6 @@ class Verification:
     rebuilt: tuple[Figures, ...]
     module: tuple[Figures, ...]
     runs: tuple[str, ...]
-    tried: int
     seed: int
     isomorphic: bool
     refused: tuple[str, ...] = ()
@@ -107,7 +106,7 @@ def verify(
 
     Raises ModelError if onnxruntime refuses the original, and UnsupportedGraph if it refuses the rebuilt graph.
     """
-    cases = list(_cases(spec.graph.inputs, spec, seed)) if not samples else list(_like(samples, seed))
+    cases = list(_cases(spec.graph.inputs, seed)) if not samples else list(_like(samples, seed))
     draws = _draws(original, rebuilt, alignment)
     results: dict[str, _Tally] = {}
     torch_results: dict[str, _Tally] = {}
@@ -162,7 +161,7 @@ def verify(
     level, reason = _level(figures, in_torch, alignment, same_file)
     if not alignment.isomorphic and (unlike := _unlike(spec.graph, rebuilt, draws)):
         level, reason = "differs", unlike
-    return Verification(level, reason, figures, in_torch, tuple(runs), len(runs), seed, alignment.isomorphic, tuple(dict.fromkeys(refused)))
+    return Verification(level, reason, figures, in_torch, tuple(runs), seed, alignment.isomorphic, tuple(dict.fromkeys(refused)))
 
 
 def _sessions(original: onnx.ModelProto, rebuilt: onnx.ModelProto, draws: Sequence[tuple[str, str]], optimised: bool) -> tuple[Any, Any]:
@@ -199,7 +198,7 @@ def _level(figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: A
 
 
 # ---------------------------------------------------------------------------------------------- inputs
-def _cases(inputs: Sequence[ValueInfo], spec: PolicySpec, seed: int) -> Iterable[tuple[str, str, dict[str, Array]]]:
+def _cases(inputs: Sequence[ValueInfo], seed: int) -> Iterable[tuple[str, str, dict[str, Array]]]:
     for batch, kind in QUICK:
         label = f"batch {batch} {kind}"
         rng = np.random.default_rng([seed, batch, *kind.encode()])

@@ -14,6 +14,7 @@ import numpy as np
 
 from .checkpoint import Checkpoint
 from .errors import PairError
+from .figures import max_ulps
 from .graph import Array, Graph
 from .spec import Block, Module, Parameter, PolicySpec, Rearrangement, Transform
 from .text import printable, quoted
@@ -416,19 +417,6 @@ def compare(a: Array, b: Array) -> Disagreement:
     with np.errstate(all="ignore"):
         apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
     return Disagreement(different, a.size, float(np.max(apart, initial=0.0)), max_ulps(a, b))
-
-
-def max_ulps(a: Array, b: Array) -> int | None:
-    """The largest distance in float32 units in the last place; None if a NaN is among them or they aren't float32."""
-    if a.dtype != np.float32 or b.dtype != np.float32 or np.isnan(a).any() or np.isnan(b).any():
-        return None
-    return int(np.max(np.abs(_ordered(a) - _ordered(b)), initial=0))
-
-
-def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """float32 as integers in the same order, neighbours one apart, −0 equal to 0."""
-    bits = np.ascontiguousarray(a).view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
 def odd_values(tensors: Iterable[tuple[str, Array]]) -> list[str]:

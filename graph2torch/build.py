@@ -118,7 +118,8 @@ def rebuild(
     from .export import export
     from .isomorphism import align
     from .module import build_module, one_thread
-    from .verify import check_accepted, verify
+    from .runtime import check_accepted
+    from .verify import verify
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)

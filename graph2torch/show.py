@@ -26,8 +26,9 @@ from .text import printable, quoted
 if TYPE_CHECKING:
     from .bind import Binding, Bindings
     from .build import Build
+    from .figures import Figures
     from .spec import Block, PolicySpec
-    from .verify import Figures, Verification
+    from .verify import Verification
 
 WIDTH = 100  # when piped
 

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 from graph2torch.canonical import canonicalise
+from graph2torch.figures import different_bits
 from graph2torch.graph import Graph, read_graph
 from graph2torch.isomorphism import align
-from graph2torch.verify import different_bits
 
 
 def model_of(text: str, opset: int) -> onnx.ModelProto:

@@ -1,0 +1,91 @@
+"""How far two arrays are from each other: by bits, absolutely, in units in the last place (ULP), by angle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .graph import Array
+
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far an output is from its reference, over everything tried. Floats; for integers `differing` counts."""
+
+    output: str
+    compared: int
+    differing: int
+    max_abs: float
+    max_ulps: int | None
+    cosine: float | None
+    reference_max: float
+
+    def within(self, tolerance: float = TOLERANCE) -> bool:
+        return bool(self.max_abs <= tolerance * max(1.0, self.reference_max))
+
+
+class Tally:
+    def __init__(self, name: str) -> None:
+        self.name, self.compared, self.differing, self.max_abs, self.ulps, self.top = name, 0, 0, 0.0, 0, 0.0
+        self.dot, self.norms = 0.0, [0.0, 0.0]
+        self.comparable = True
+
+    def add(self, a: Array, b: Array) -> None:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            self.compared += a.size
+            self.differing += max(a.size, 1)
+            self.max_abs = float("inf")
+            self.comparable = False
+            return
+        same = different_bits(a, b)
+        self.compared += a.size
+        self.differing += int(same.sum())
+        if not a.size:
+            self.compared += 1  # empty, and equally so
+            return
+        x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+        if not np.array_equal(np.isnan(x), np.isnan(y)):
+            self.max_abs = float("inf")
+        finite = np.isfinite(x) & np.isfinite(y)
+        if (x[~finite & ~np.isnan(x)] != y[~finite & ~np.isnan(x)]).any():
+            self.max_abs = float("inf")
+        x, y = x[finite], y[finite]
+        self.max_abs = max(self.max_abs, float(np.max(np.abs(x - y), initial=0.0)))
+        self.top = max(self.top, float(np.max(np.abs(x), initial=0.0)))
+        with np.errstate(over="ignore"):
+            self.dot += float(x @ y)
+            self.norms[0] += float(x @ x)
+            self.norms[1] += float(y @ y)
+        far = max_ulps(np.where(np.isfinite(a), a, 0), np.where(np.isfinite(a), b, 0)) if a.dtype == np.float32 else None
+        self.ulps = max(self.ulps, far or 0)
+
+    def figures(self) -> Figures:
+        scale = (self.norms[0] * self.norms[1]) ** 0.5
+        cosine = min(1.0, self.dot / scale) if self.comparable and 0 < scale < float("inf") else None
+        return Figures(self.name, self.compared, self.differing, self.max_abs, self.ulps if self.comparable else None, cosine, self.top)
+
+
+def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where two arrays of one type and shape differ bit by bit; NaN equals NaN whatever its payload."""
+    if a.dtype.kind != "f":
+        return np.asarray(a != b)
+    bits = f"u{a.dtype.itemsize}"
+    differ = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
+    return np.asarray(differ & ~(np.isnan(a) & np.isnan(b))).reshape(a.shape)
+
+
+def max_ulps(a: Array, b: Array) -> int | None:
+    """The largest distance in float32 units in the last place; None if a NaN is among them or they aren't float32."""
+    if a.dtype != np.float32 or b.dtype != np.float32 or np.isnan(a).any() or np.isnan(b).any():
+        return None
+    return int(np.max(np.abs(_ordered(a) - _ordered(b)), initial=0))
+
+
+def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """float32 as integers in the same order, neighbours one apart, −0 equal to 0."""
+    bits = np.ascontiguousarray(a).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)

@@ -171,7 +171,7 @@ def build(
     if as_json:
         print_json(report(made, {}) | {"output": str(target)})
     else:
-        from graph2torch.show import show_build
+        from graph2torch.show.build import show_build
 
         show_build(made, target)
     raise typer.Exit(0 if made.equal else 1)
@@ -190,7 +190,7 @@ def inspect(
 ) -> None:
     """Tell what a file is: an .onnx by its contract, blocks and normaliser; a .pt by its modules, step and odd values."""
     from graph2torch.inspect import inspect_file
-    from graph2torch.show import show_inspection
+    from graph2torch.show.inspect import show_inspection
 
     found = inspect_file(file, checkpoint, tuple(rules or ()))
     if as_json:
@@ -219,7 +219,7 @@ def rules(
     if explain is not None and coverage is not None:
         raise typer.BadParameter("explains one graph, --coverage counts in a folder: give one of them", param_hint="--explain")
     from graph2torch.inspect import cover_folder, explain_model, list_rules
-    from graph2torch.show import show_coverage, show_explanation, show_rules
+    from graph2torch.show.rules import show_coverage, show_explanation, show_rules
 
     folders = tuple(rules or ())
     show = show_rules if explain is None else show_explanation

@@ -20,7 +20,10 @@ from rich.cells import cell_len
 
 from graph2torch.build import Build, build_policy
 from graph2torch.inspect import cover_folder, explain_model, inspect_file, list_rules
-from graph2torch.show import LEVELS, WIDTH, Page, show_build, show_coverage, show_explanation, show_inspection, show_rules
+from graph2torch.show.build import LEVELS, show_build
+from graph2torch.show.inspect import show_inspection
+from graph2torch.show.page import WIDTH, Page
+from graph2torch.show.rules import show_coverage, show_explanation, show_rules
 from graph2torch.verify import Level
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
@@ -331,7 +334,9 @@ def test_on_a_terminal_lines_are_as_wide_as_it_is(capsys: pytest.CaptureFixture[
 
 
 def test_an_encoding_without_arrows_is_no_error(folder: Path, same: Build) -> None:
-    code = "import sys; from graph2torch.inspect import *; from graph2torch.show import *; show_inspection(inspect_file(sys.argv[1]))"
+    code = (
+        "import sys; from graph2torch.inspect import *; from graph2torch.show.inspect import *; show_inspection(inspect_file(sys.argv[1]))"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code, folder / "Same.onnx"],
         cwd=ROOT,

@@ -1,0 +1,1 @@
+"""What the command line prints, a file for each command."""

@@ -1,0 +1,125 @@
+"""The page that every command prints on: rich on a terminal, plain text 100 columns wide when piped.
+
+Nothing that comes from a file is ever taken for markup: names pass through `printable` and are printed as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from graph2torch.text import printable
+
+WIDTH = 100  # when piped
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """The command line decides what to do; rich would end with status 1, which means "different" here."""
+        raise BrokenPipeError
+
+
+class Page:
+    """Lines, headings and tables on stdout. What it is given must be `printable` already."""
+
+    def __init__(self) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an arrow that the terminal's encoding lacks is no reason to fail
+        self.console = _Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
+        self.started = False
+
+    def title(self, text: str, style: str = "bold") -> None:
+        """A blank line, then a line of its own."""
+        self.gap()
+        self.line(text, 0, style)
+
+    def heading(self, label: str, text: str = "", style: str = "") -> None:
+        """A blank line, then the label and what belongs to it."""
+        self.gap()
+        self.wrapped(Text.assemble((label, "bold cyan"), "  " if text else "", (text, style)), 0, 2)
+
+    def gap(self) -> None:
+        if self.started:
+            self.console.print()
+        self.started = True
+
+    def line(self, text: str, indent: int = 2, style: str = "") -> None:
+        """`text`, wrapped; what is wrapped stands two columns further in."""
+        self.wrapped(Text(text, style), indent, indent + 2)
+
+    def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Columns as wide as they must be, the last one wrapped; empty columns are left out.
+
+        In a row too wide for that, the last cell stands below the others.
+        """
+        used = [i for i in range(len(rows[0])) if any(row[i] for row in rows)] if rows else []
+        widths = [max(cell_len(row[i]) for row in rows) for i in used[:-1]]
+        start = indent + sum(widths) + 2 * len(widths)
+        for row in rows if used else ():
+            last = row[used[-1]]
+            if start + max(map(cell_len, last.split()), default=0) <= self.console.width:
+                cells = (row[i] + " " * (width + 2 - cell_len(row[i])) for i, width in zip(used, widths, strict=False))
+                self.wrapped(Text(last), indent, start, Text("".join(cells)))
+            else:
+                for text, place in (("  ".join(row[i] for i in used[:-1] if row[i]), indent), (last, indent + 4)):
+                    if text:
+                        self.line(text, place)
+
+    def wrapped(self, text: Text, indent: int, rest: int, head: Text | None = None) -> None:
+        """A paragraph: `head` and the first line at column `indent`, the further lines at column `rest`."""
+        room = max(self.console.width - max(indent, rest), 1)
+        for i, part in enumerate(text.wrap(self.console, room) or [Text()]):
+            line = Text.assemble(" " * (rest if i else indent), head or "" if i == 0 else "", part)
+            line.rstrip()
+            if line or i == 0:
+                self.console.print(line, soft_wrap=True)
+
+    def odd(self, texts: Sequence[str], looked_for: str = "NaN and infinity") -> None:
+        self.heading("Odd values", "" if texts else f"none ({looked_for} were looked for)", "" if texts else "green")
+        for text in texts:
+            self.line(text, style="yellow")
+
+    def warnings(self, texts: Sequence[str]) -> None:
+        if texts:
+            self.heading("Warnings")
+            for text in texts:
+                self.line(text, style="yellow")
+
+
+def counted(count: int, what: str) -> str:
+    """`1 number`, `1,234 numbers`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def megabytes(found: Mapping[str, Any]) -> str:
+    return f"{found['megabytes']:.2f} MB ({found['bytes']:,} bytes)"
+
+
+def sizes_of(shape: Sequence[int | str | None]) -> str:
+    return "[" + ", ".join("?" if d is None else printable(str(d), 16) for d in shape) + "]"
+
+
+def fixed_values(values: Sequence[Any] | None, limit: int = 8) -> str:
+    """`= 3` for one number, `= [2, 3]` for several."""
+    if values is None:
+        return ""
+    shown = [shortly(v) for v in values[:limit]] + (["…"] if len(values) > limit else [])
+    return f"= {shown[0]}" if len(values) == 1 else f"= [{', '.join(shown)}]"
+
+
+def spread_of(found: Mapping[str, Any]) -> str:
+    """`0.001 … 2, median 1`."""
+    if found["min"] is None:
+        return "no finite number"
+    middle = [f", {name} {shortly(found[name])}" for name in ("median", "mean") if name in found]
+    return f"{shortly(found['min'])} … {shortly(found['max'])}{''.join(middle)}"
+
+
+def shortly(value: float | str | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

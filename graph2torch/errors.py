@@ -6,6 +6,7 @@ Graph2TorchError            exit status 2, nothing written
 ├── CheckpointError         the .pt can't be read, or holds no policy
 ├── PairError               the .pt is of another network than the .onnx
 ├── RuleError               a rule file is wrong
+├── ObservationError        a file of observations can't be read, or doesn't fit the policy
 ├── OutputError             the output folder can't be written
 └── DeviceError             exit status 3: the device asked for is not usable
 """
@@ -37,6 +38,10 @@ class PairError(Graph2TorchError):
 
 class RuleError(Graph2TorchError):
     """A rule file is wrong."""
+
+
+class ObservationError(Graph2TorchError):
+    """A file of observations can't be read, or doesn't fit the policy."""
 
 
 class OutputError(Graph2TorchError):

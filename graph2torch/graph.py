@@ -202,8 +202,8 @@ def where(path: Path) -> str:
     return printable(path.name or str(path))
 
 
-def read_file(path: Path, what: str, error: type[ModelError] | type[Exception]) -> bytes:
-    """The bytes of `path`, after the checks that any input file gets."""
+def read_file(path: Path, what: str, error: type[ModelError] | type[Exception], limit: int = MAX_BYTES) -> bytes:
+    """The bytes of `path`, at most `limit`, after the checks that any input file gets."""
     name = where(path)
     try:
         if path.is_dir():
@@ -215,8 +215,8 @@ def read_file(path: Path, what: str, error: type[ModelError] | type[Exception]) 
         size = path.stat().st_size
         if size == 0:
             raise error(f"{name} is empty; export or download it again.")
-        if size > MAX_BYTES:
-            raise error(f"{name} has {size:,} bytes, more than the {MAX_BYTES:,} that {what} may have here.")
+        if size > limit:
+            raise error(f"{name} has {size:,} bytes, more than the {limit:,} that {what} may have here.")
         data = path.read_bytes()
     except OSError as problem:
         raise error(f"{name} can't be read: {problem.strerror or problem}; check the path and its permissions.") from None

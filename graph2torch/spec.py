@@ -196,7 +196,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input of the policy: its name in the file, its Python name, its sizes, what it means, and whether it is used."""
+    """An input of the policy: its name in the file, its Python name, its sizes, what it means, and whether it is used.
+
+    kind: "mask" for one that allows (1) or forbids (0) options, "memory" for what a step before gave
+    next: of memory, the output that is the memory for the next step; "" if the policy gives none
+    """
 
     name: str
     field: str
@@ -205,6 +209,8 @@ class Input:
     dtype: str
     meaning: str
     used: bool = True
+    kind: Literal["observation", "mask", "memory"] = "observation"
+    next: str = ""
 
 
 @dataclass(frozen=True, slots=True)

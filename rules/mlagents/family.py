@@ -176,10 +176,16 @@ def _slices(options: list[int]) -> str:
 
 # ---------------------------------------------------------------------------------------------- the contract
 def _inputs(graph: Graph, heads: Heads) -> tuple[Input, ...]:
-    return tuple(
-        replace(found, size=_size(value), meaning=_input_meaning(value, heads))
-        for found, value in zip(inputs_of(graph), graph.inputs, strict=True)
-    )
+    given = {output.name for output in graph.outputs}
+    inputs = []
+    for found, value in zip(inputs_of(graph), graph.inputs, strict=True):
+        found = replace(found, size=_size(value), meaning=_input_meaning(value, heads))
+        if value.name == "action_masks":
+            found = replace(found, kind="mask")
+        elif value.name == "recurrent_in":
+            found = replace(found, kind="memory", next="recurrent_out" if "recurrent_out" in given else "")
+        inputs.append(found)
+    return tuple(inputs)
 
 
 def _input_meaning(value: ValueInfo, heads: Heads) -> str:

@@ -7,8 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -23,9 +21,11 @@ from . import __version__
 from .bind import Bindings, Weights, bind
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
+from .contract import to_json
 from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
-from .graph import Array, Model, check_memory, load, read_graph, where
+from .files import deferred, where
+from .graph import Array, Model, check_memory, load, read_graph
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
@@ -224,7 +224,7 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         )
         + "\n"
     ).encode()
-    with _deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
+    with deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:
                 for start in range(0, len(data), CHUNK):
@@ -273,40 +273,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # the name is too long
         return False
-
-
-class _StoppedError(BaseException):
-    """A signal came while files were written. Not an Exception, so that nothing on the way takes it for one."""
-
-
-@contextmanager
-def _deferred() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM wait until the function that this gives is called, so that no folder is left between two renames.
-
-    The signal is sent again once everything is tidied up. One that comes too late to stop the writing has no effect.
-    """
-    came: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-
-    def stop_if_asked() -> None:
-        if came:
-            raise _StoppedError
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, lambda n, _: came.append(n))
-    stopped = False
-    try:
-        yield stop_if_asked
-    except _StoppedError:
-        stopped = True
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if stopped:
-        signal.raise_signal(came[0])
-        raise KeyboardInterrupt
 
 
 # ---------------------------------------------------------------------------------------------- words
@@ -387,10 +353,7 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "architecture": {
             "family": spec.family,
             "title": spec.title,
-            "inputs": [
-                {"name": i.name, "argument": i.field, "shape": list(i.shape), "dtype": i.dtype, "meaning": i.meaning, "used": i.used}
-                for i in spec.inputs
-            ],
+            **to_json(spec.inputs, spec.draws(), spec.acting),
             "outputs": [
                 {
                     "name": o.name,
@@ -402,7 +365,6 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
                 }
                 for o in spec.outputs
             ],
-            "noise": list(spec.noise),
             "blocks": [
                 {
                     "rule": b.rule,

@@ -20,7 +20,8 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import CheckpointError
-from .graph import MAX_BYTES, Array, read_file, where
+from .files import MAX_BYTES, read_file, where
+from .graph import Array
 from .text import one_line, quoted
 
 MAX_TUPLE = 10_000  # parts of a tuple, with those of the tuples in it; in checkpoints they are shapes and strides

@@ -112,15 +112,8 @@ class _Writer:
         return "\n".join(rows) + "\n"
 
     def noise_meaning(self) -> str:
-        """What the fields of Noise are drawn from: the normal ones have an expression, the others are uniform."""
-        normal = {
-            value
-            for b in self.spec.blocks
-            if isinstance(b.code, Expression)
-            for (_, value), (_, text) in zip(b.drawn, b.code.draws, strict=True)
-            if text
-        }
-        kinds = {field: "standard normal" if value in normal else "uniform in [0, 1)" for field, value in self.spec.noise.items()}
+        """What the fields of Noise are drawn from."""
+        kinds = {draw.field: draw.meaning for draw in self.spec.draws()}
         if len(set(kinds.values())) == 1:
             return next(iter(kinds.values()))
         return "; ".join(f"{kind}: {', '.join(f for f, k in kinds.items() if k == kind)}" for kind in dict.fromkeys(kinds.values()))

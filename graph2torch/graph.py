@@ -29,15 +29,14 @@ from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from .errors import ModelError, UnsupportedGraph
+from .files import MAX_BYTES, MAX_RANK, read_file, where
 from .text import one_line, printable, quoted
 
 Array: TypeAlias = npt.NDArray[np.generic]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array"
 
-MAX_BYTES = 2**31 - 1  # protobuf's own limit; external data counts too
 MAX_NODES = 5_000  # policies have up to 200; in a file a node takes 2 bytes, in memory a kilobyte
 MAX_NUMBERS = 2**28  # of an input or output at the largest batch that is tried: 2 GB while they are made up
-MAX_RANK = 16
 TRIED_BATCH = 16  # what free sizes become at most when the graph is run
 OPSETS = range(7, 24)
 RANDOM = frozenset({"RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"})
@@ -195,36 +194,6 @@ def load(path: str | Path) -> Model:
         del proto.graph.output[:]
         proto.graph.output.extend(kept)
     return Model(path, hashlib.sha256(data).hexdigest(), len(data), proto, graph)
-
-
-def where(path: Path) -> str:
-    """The file's name, safe to print."""
-    return printable(path.name or str(path))
-
-
-def read_file(path: Path, what: str, error: type[ModelError] | type[Exception], limit: int = MAX_BYTES) -> bytes:
-    """The bytes of `path`, at most `limit`, after the checks that any input file gets."""
-    name = where(path)
-    try:
-        if path.is_dir():
-            raise error(f"{name} is a folder, not {what}; give the file itself.")
-        if not path.exists():
-            raise error(f"{name} does not exist; check the path {quoted(str(path))}.")
-        if not path.is_file():
-            raise error(f"{name} is not a regular file; give {what}.")
-        size = path.stat().st_size
-        if size == 0:
-            raise error(f"{name} is empty; export or download it again.")
-        if size > limit:
-            raise error(f"{name} has {size:,} bytes, more than the {limit:,} that {what} may have here.")
-        data = path.read_bytes()
-    except OSError as problem:
-        raise error(f"{name} can't be read: {problem.strerror or problem}; check the path and its permissions.") from None
-    except ValueError as problem:  # an embedded null byte
-        raise error(f"{name} is no usable path: {problem}.") from None
-    if data.startswith(b"version https://git-lfs"):
-        raise error(f"{name} is a Git LFS pointer ({len(data)} bytes), not {what}; fetch the real file with `git lfs pull`.")
-    return data
 
 
 def check_counts(graph: onnx.GraphProto, name: str) -> None:

@@ -19,14 +19,17 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from .contract import Input
 from .errors import ObservationError
-from .graph import MAX_RANK, Array, read_file, where
-from .spec import Input
+from .files import MAX_RANK, read_file, where
 from .text import one_line, printable, quoted
+
+if TYPE_CHECKING:
+    from .graph import Array
 
 MAX_FILE = 2**28  # bytes of a file and of the arrays in it
 MAX_TEXT = 2**25  # of .json and .csv: as Python objects they take up to twenty times that

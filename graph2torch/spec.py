@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from .contract import Acting, Draw, Input
 from .graph import Array, Graph, Node
 from .match import Match, NearMiss, Refusal
 
@@ -195,25 +196,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """An input of the policy: its name in the file, its Python name, its sizes, what it means, and whether it is used.
-
-    kind: "mask" for one that allows (1) or forbids (0) options, "memory" for what a step before gave
-    next: of memory, the output that is the memory for the next step; "" if the policy gives none
-    """
-
-    name: str
-    field: str
-    size: str
-    shape: tuple[int | str | None, ...]
-    dtype: str
-    meaning: str
-    used: bool = True
-    kind: Literal["observation", "mask", "memory"] = "observation"
-    next: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """An output of the policy. `value` is the graph's value behind it, `constant` its numbers if it is fixed."""
 
@@ -248,6 +230,7 @@ class PolicySpec:
     """A policy, recognised. `noise`: field of Noise → the graph's value that is drawn; `title` one line for people.
 
     unexplained: nodes that can't be built; refusals: why not, by the node's index
+    acting:      which outputs are actions
     """
 
     family: str
@@ -261,6 +244,25 @@ class PolicySpec:
     unexplained: tuple[Node, ...] = ()
     refusals: Mapping[int, Refusal] = field(default_factory=dict)
     near_misses: tuple[NearMiss, ...] = ()
+    acting: Acting = field(default_factory=Acting)
+
+    def draws(self) -> tuple[Draw, ...]:
+        """What each field of Noise is drawn from, in order."""
+        makers = {value: node for node in self.graph.nodes for value in node.outputs}
+        return tuple(self._draw(name, value, makers[value]) for name, value in self.noise.items())
+
+    def _draw(self, name: str, value: str, node: Node) -> Draw:
+        given = {key: float(number) for key, number in node.attributes.items() if isinstance(number, (int, float))}
+        if node.op == "Multinomial":  # an option is drawn by a uniform number
+            return Draw(name, "uniform", ("batch", int(given.get("sample_size", 1))))
+        if self.acting.continuous:  # the graph may not tell its sizes, but a head's noise is as wide as its actions
+            shape: tuple[int | str | None, ...] | None = ("batch", self.acting.continuous)
+        else:
+            shape = known.shape if (known := self.graph.types.get(value)) else None
+        if "Normal" in node.op:
+            return Draw(name, "normal", shape, given.get("mean", 0.0), given.get("scale", 1.0))
+        low, high = given.get("low", 0.0), given.get("high", 1.0)
+        return Draw(name, "uniform", shape, low, high - low)
 
     def parameter_path(self, block: Block, parameter: Parameter) -> str:
         """The tensor's key in the policy's state_dict: "body.0.weight"."""

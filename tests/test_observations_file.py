@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from graph2torch.canonical import canonicalise
+from graph2torch.contract import Input
 from graph2torch.errors import ObservationError
 from graph2torch.graph import Array, read_graph
 from graph2torch.observations_file import complete, observations_of, read_observations
 from graph2torch.rulebook import load_rules
-from graph2torch.spec import Input
 from tests.commands import unsafe
 from tests.models import tiny_policy
 

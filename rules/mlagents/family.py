@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from graph2torch.contract import Acting, Input
 from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import inputs_of, name_blocks, outputs_of
 from graph2torch.rulebook import Rule, Setting
-from graph2torch.spec import Argument, Block, Input, Method, Module, Output, PolicySpec
+from graph2torch.spec import Argument, Block, Method, Module, Output, PolicySpec
 from graph2torch.text import MEMBERS, identifier, printable
 
 # output: (what it is, the checkpoint's tensor if it is a constant)
@@ -56,6 +57,7 @@ def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule])
         blocks=blocks,
         noise=_noise(heads, outputs),
         methods=_with_memory(_methods(heads, outputs), outputs),
+        acting=_acting(heads, outputs),
     )
 
 
@@ -257,6 +259,21 @@ def _noise(heads: Heads, outputs: tuple[Output, ...]) -> dict[str, str]:
             name = f"branch_{heads.branch(drawn) or 0}" if block.rule == "draw_action" else by_value.get(value, "noise")
             noise[identifier(name, noise)] = drawn
     return noise
+
+
+def _acting(heads: Heads, outputs: tuple[Output, ...]) -> Acting:
+    given = {o.name: o for o in outputs if o.constant is None}
+    names: list[str] = [name for name in ("continuous_actions", "discrete_actions") if name in given]
+    names += ["action"] if not names and "action" in given else []
+    act = ["continuous_actions"] * (heads.mu is not None)
+    act += ["discrete_actions"] * (bool(heads.p) or any(block.rule == "greedy_action" for block in heads.blocks))
+    return Acting(
+        sampled={name: given[name].field for name in names},
+        deterministic=(*act, *(["memory"] if act and "recurrent_out" in given else [])),
+        continuous=heads.actions,
+        options=tuple(heads.options),
+        log_probabilities="discrete_actions" in given and heads.meaning(given["discrete_actions"].value).startswith("log-probabilities"),
+    )
 
 
 # ---------------------------------------------------------------------------------------------- methods

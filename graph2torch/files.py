@@ -1,0 +1,123 @@
+"""Files, read as untrusted input and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import OutputError
+from .text import one_line, printable, quoted
+
+MAX_BYTES = 2**31 - 1  # of a file: protobuf's own limit; external data counts too
+MAX_RANK = 16  # of an array
+
+
+def where(path: Path) -> str:
+    """The file's name, safe to print."""
+    return printable(path.name or str(path))
+
+
+def read_file(path: Path, what: str, error: type[Exception], limit: int = MAX_BYTES) -> bytes:
+    """The bytes of `path`, at most `limit`, after the checks that any input file gets."""
+    name = where(path)
+    try:
+        if path.is_dir():
+            raise error(f"{name} is a folder, not {what}; give the file itself.")
+        if not path.exists():
+            raise error(f"{name} does not exist; check the path {quoted(str(path))}.")
+        if not path.is_file():
+            raise error(f"{name} is not a regular file; give {what}.")
+        size = path.stat().st_size
+        if size == 0:
+            raise error(f"{name} is empty; export or download it again.")
+        if size > limit:
+            raise error(f"{name} has {size:,} bytes, more than the {limit:,} that {what} may have here.")
+        data = path.read_bytes()
+    except OSError as problem:
+        raise error(f"{name} can't be read: {problem.strerror or problem}; check the path and its permissions.") from None
+    except ValueError as problem:  # an embedded null byte
+        raise error(f"{name} is no usable path: {problem}.") from None
+    if data.startswith(b"version https://git-lfs"):
+        raise error(f"{name} is a Git LFS pointer ({len(data)} bytes), not {what}; fetch the real file with `git lfs pull`.")
+    return data
+
+
+def check_file(path: Path, force: bool, option: str) -> None:
+    """OutputError if the file `path` can't be written, before any work is done. `option`: how the user named it."""
+    shown = quoted(str(path))
+    try:
+        if path.is_dir():
+            raise OutputError(f"{option} {shown} is a folder; name a file in it.")
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{option} {shown} exists and is not a regular file; choose another.")
+        if (path.exists() or path.is_symlink()) and not force:
+            raise OutputError(f"{option} {shown} exists; choose another, or replace it with --force.")
+        if not path.absolute().parent.is_dir():
+            raise OutputError(f"{option} {shown} would be in a folder that does not exist; make it first.")
+        if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+            raise OutputError(f"{option} {shown} can't be written, because nothing may be written to its folder; choose another.")
+    except OSError as error:
+        raise OutputError(f"{option} {shown} can't be used: {error.strerror or error}; choose another.") from None
+    except (RuntimeError, ValueError) as error:  # symbolic links in a circle, an embedded null byte
+        raise OutputError(f"{option} {shown} is no usable path ({one_line(str(error), 80)}); choose another.") from None
+
+
+def write_file(path: Path, data: bytes, force: bool, option: str) -> None:
+    """Writes `data` to a temporary file beside `path`, then moves it into place. OutputError if that can't be done."""
+    temporary = path.with_name(f".graph2torch-{secrets.token_hex(4)}")
+    with deferred() as stop_if_asked:
+        try:
+            check_file(path, force, option)
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            stop_if_asked()
+            temporary.replace(path)
+        except OSError as error:
+            raise OutputError(
+                f"{option} {quoted(str(path))} can't be written: {error.strerror or error}. Nothing was written; make room or choose another."
+            ) from None
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+class _StoppedError(BaseException):
+    """A signal came while files were written. Not an Exception, so that nothing on the way takes it for one."""
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM wait until the function that this gives is called, so that no folder is left between two renames.
+
+    The signal is sent again once everything is tidied up. One that comes too late to stop the writing has no effect.
+    """
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+
+    def stop_if_asked() -> None:
+        if came:
+            raise _StoppedError
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda n, _: came.append(n))
+    stopped = False
+    try:
+        yield stop_if_asked
+    except _StoppedError:
+        stopped = True
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped:
+        signal.raise_signal(came[0])
+        raise KeyboardInterrupt

@@ -23,7 +23,6 @@ A family may also hold a table, operators.py: a row for each ONNX operator that 
 
 from __future__ import annotations
 
-import heapq
 import importlib.util
 import re
 import sys
@@ -37,6 +36,7 @@ from .errors import RuleError
 from .graph import Graph, Node
 from .match import Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
 from .operators import Operator, Table, table
+from .order import topological
 from .spec import Block, Module, Place, PolicySpec
 from .text import one_line, quoted
 
@@ -166,23 +166,9 @@ def in_order(graph: Graph, blocks: Sequence[Block]) -> tuple[Block, ...]:
     last = [max((place[i] for i in block.nodes if i in place), default=0) for block in blocks]
     maker = {value: i for i, block in enumerate(blocks) for value in block.outputs if value}
     before = [{maker[v] for v in block.reads if v in maker} - {i} for i, block in enumerate(blocks)]
-    after: dict[int, list[int]] = {}
-    for i, makers in enumerate(before):
-        for made in makers:
-            after.setdefault(made, []).append(i)
-    waiting = [len(makers) for makers in before]
-    ready = [(last[i], i) for i, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, current = heapq.heappop(ready)
-        order.append(current)
-        for reader in after.get(current, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (last[reader], reader))
+    order = topological(before, last)
     if len(order) < len(blocks):
-        stuck = next(block for i, block in enumerate(blocks) if waiting[i])
+        stuck = next(block for i, block in enumerate(blocks) if i not in order)
         raise RuleError(
             f"The places that the rule {stuck.rule} matched need each other's results; a rule must not match around another one."
         )

@@ -159,7 +159,7 @@ def build(
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, report.json), and print how equal it is."""
+    """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json), and print how equal it is."""
     if weights not in ("checkpoint", "onnx"):
         raise typer.BadParameter("is 'checkpoint' or 'onnx'", param_hint="--weights")
     from graph2torch.build import build as run

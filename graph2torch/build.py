@@ -26,6 +26,7 @@ from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
 from .files import deferred, where
 from .graph import Array, Model, check_memory, load, read_graph
+from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
 from .spec import PolicySpec
@@ -48,13 +49,14 @@ class Recognised:
 
 @dataclass(frozen=True)
 class Build:
-    """What a build made: the source, the weights, the re-exported graph, and how equal it is."""
+    """What a build made: the source, the weights, the re-exported graph, the original with a function a block, and how equal it is."""
 
     recognised: Recognised
     bindings: Bindings
     source: str
     weights: bytes
     rebuilt: onnx.ModelProto
+    lifted: onnx.ModelProto
     verification: Verification
     pair: Pair
     weights_from: Weights = "checkpoint"
@@ -142,8 +144,10 @@ def rebuild(
         alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
+    architecture = lifted(spec, recognised.model.proto, recognised.book)
+    check_lifted(architecture, spec, recognised.model.proto)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
-    return Build(recognised, bindings, source, save(tensors), rebuilt, verification, pair, weights)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights)
 
 
 def build(
@@ -168,7 +172,7 @@ def build(
     return made
 
 
-FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "report.json")
+FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "lifted.onnx", "report.json")
 
 
 def check_output(target: Path, force: bool) -> None:
@@ -217,6 +221,7 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "model.py": made.source.encode(),
         "weights.safetensors": made.weights,
         "rebuilt.onnx": made.rebuilt.SerializeToString(),
+        "lifted.onnx": made.lifted.SerializeToString(),
     }
     contents["report.json"] = (
         json.dumps(

@@ -1,4 +1,4 @@
-"""Over a corpus of pairs, where GRAPH2TORCH_CORPUS tells of one: inner values, origins, and that what is inert does nothing.
+"""Over a corpus of pairs, where GRAPH2TORCH_CORPUS tells of one: inner values, origins, inert nodes, the lifted model.
 
 A folder of the corpus's `generated` part holds a pair and what its maker knows of it: graph.json says which tensor of
 the checkpoint each initializer is, reference.npz holds inner values of ML-Agents' own policy.
@@ -21,6 +21,7 @@ from graph2torch.build import Build, build_policy, recognise
 from graph2torch.errors import Graph2TorchError
 from graph2torch.module import build_module
 from tests.inert import check_inert
+from tests.lifting import check_lifting
 
 ROOT = Path(os.environ.get("GRAPH2TORCH_CORPUS", ""))
 CORPUS = bool(os.environ.get("GRAPH2TORCH_CORPUS"))
@@ -156,3 +157,13 @@ def test_inert_nodes_do_nothing(path: Path) -> None:
     except Graph2TorchError as refusal:
         pytest.skip(str(refusal))
     check_inert(recognised)
+
+
+# ---------------------------------------------------------------------------------------------- lifted.onnx
+@pytest.mark.parametrize("path", MODELS, ids=label)
+def test_the_lifted_model_is_valid_bit_equal_and_inlined_the_original(path: Path) -> None:
+    try:
+        recognised = recognise(path)
+    except Graph2TorchError as refusal:
+        pytest.skip(str(refusal))
+    check_lifting(recognised)

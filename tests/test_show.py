@@ -87,7 +87,7 @@ def test_a_build_tells_the_architecture_the_weights_and_the_level(same: Build, p
     assert "Pair same:" in words(out)
     assert f"Equality {same.verification.level}: {LEVELS[same.verification.level]}" in words(out)
     assert "0 unexplained" in out
-    assert "Written to out/Same model.py, weights.safetensors, rebuilt.onnx, report.json" in words(out)
+    assert "Written to out/Same model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json" in words(out)
     assert "Exit status" not in out
     assert "Warnings" not in out
 

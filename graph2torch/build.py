@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from .contract import to_json
 from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
 from .files import deferred, where
-from .graph import Array, Model, check_memory, load, read_graph
+from .graph import MAX_NODES, Array, Model, check_memory, load, read_graph
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
@@ -35,6 +36,9 @@ from .text import one_line, printable, quoted
 if TYPE_CHECKING:
     from .verify import Verification
 
+MAX_BUILT = (
+    5_000  # nodes; a policy has up to 200. Graphs are read and compared up to MAX_NODES, but torch's exporter takes milliseconds a node
+)
 Progress = Callable[[str], None]
 
 
@@ -49,7 +53,7 @@ class Recognised:
 
 @dataclass(frozen=True)
 class Build:
-    """What a build made: the source, the weights, the re-exported graph, the original with a function a block, and how equal it is."""
+    """What a build made: the source, the weights, the re-exported graph, the original with a function a block, how equal it is, and why."""
 
     recognised: Recognised
     bindings: Bindings
@@ -60,6 +64,7 @@ class Build:
     verification: Verification
     pair: Pair
     weights_from: Weights = "checkpoint"
+    witness: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def spec(self) -> PolicySpec:
@@ -74,10 +79,14 @@ class Build:
         return self.verification.level in EQUAL and not apart
 
 
-def recognise(path: str | Path, rules: tuple[str | Path, ...] = ()) -> Recognised:
-    """Reads an .onnx and tells what it is, without torch."""
+def recognise(path: str | Path, rules: tuple[str | Path, ...] = (), most: int = MAX_NODES) -> Recognised:
+    """Reads an .onnx and tells what it is, without torch. Raises UnsupportedGraph if it has more nodes than `most`."""
     book = load_rules(*rules)
     model = load(path)
+    if len(model.graph.file_nodes) > most:
+        raise UnsupportedGraph(
+            f"{where(model.path)} has {len(model.graph.file_nodes):,} nodes, more than the {most:,} that are rebuilt; a policy has fewer."
+        )
     return Recognised(model, book.recognise(canonicalise(model.graph)), book)
 
 
@@ -95,7 +104,7 @@ def build_policy(
     is of another network and `weights` isn't "onnx".
     """
     progress(f"reading {where(Path(onnx_path))}")
-    recognised = recognise(onnx_path, rules)
+    recognised = recognise(onnx_path, rules, MAX_BUILT)
     if recognised.spec.unexplained:
         raise UnsupportedGraph(unbuildable(recognised))
     checkpoint = None
@@ -122,6 +131,7 @@ def rebuild(
     from .module import build_module, one_thread
     from .runtime import check_accepted
     from .verify import verify
+    from .witness import witness
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
@@ -141,13 +151,15 @@ def rebuild(
             check_accepted(recognised.model.proto)  # what onnxruntime refuses as well is no fault of torch's
             raise
         progress("verifying")
-        alignment = align(spec.graph, canonicalise(read_graph(rebuilt, "rebuilt.onnx")))
+        copy = canonicalise(read_graph(rebuilt, "rebuilt.onnx"))
+        alignment = align(spec.graph, copy)
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
     architecture = lifted(spec, recognised.model.proto, recognised.book)
     check_lifted(architecture, spec, recognised.model.proto)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
-    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights)
+    found = witness(alignment, spec.graph, copy)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found)
 
 
 def build(
@@ -223,12 +235,8 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "rebuilt.onnx": made.rebuilt.SerializeToString(),
         "lifted.onnx": made.lifted.SerializeToString(),
     }
-    contents["report.json"] = (
-        json.dumps(
-            report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}), indent=1, ensure_ascii=True, allow_nan=False
-        )
-        + "\n"
-    ).encode()
+    document = report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()})
+    contents["report.json"] = (_short_lists(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False)) + "\n").encode()
     with deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:
@@ -237,6 +245,11 @@ def write(made: Build, target: Path, force: bool = False) -> None:
                     file.write(data[start : start + CHUNK])
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def _short_lists(text: str) -> str:
+    """Indented JSON with each list of plain values on one line. No string of it holds a line break."""
+    return re.sub(r"\[\n[^\[\]{}]*\n\s*\]", lambda found: re.sub(r"\n\s*", " ", found.group()).replace("[ ", "[", 1)[:-2] + "]", text)
 
 
 CHUNK = 2**24
@@ -309,7 +322,7 @@ def unbuildable(recognised: Recognised) -> str:
 
 
 def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
-    """The facts of a build as JSON: level, inputs, architecture, every parameter's origin, coverage, figures."""
+    """The facts of a build as JSON: level, inputs, architecture, every parameter's origin, coverage, figures, what corresponds."""
     model, spec, bindings, checked = made.recognised.model, made.spec, made.bindings, made.verification
     checkpoint, coverage = bindings.checkpoint, spec.coverage()
 
@@ -411,6 +424,7 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
             "seed": checked.seed,
             "isomorphic": checked.isomorphic,
         },
+        "witness": dict(made.witness),
         "versions": versions(),
         "files": files,
     }

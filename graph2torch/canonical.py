@@ -14,17 +14,20 @@ arithmetic need not be numpy's).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import onnx.defs
 
-from .graph import RANDOM, Array, Attribute, Graph, Node
+from .errors import UnsupportedGraph
+from .graph import Array, Attribute, Graph, Node, attribute_key, draws_random
+from .text import quoted
 
 INT64_MAX = 2**63 - 1
 SMALL = 64  # constants up to this size are compared by value, larger ones by name
+LOOKED_THROUGH = 16  # nodes looked through to reach operands, for each of the file's nodes; policies have about one
 
 # operator: (the opset that made operands of these attributes, the attributes in operand order with their dtypes)
 OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
@@ -45,6 +48,7 @@ OPERANDS: dict[str, tuple[int, tuple[tuple[str, str], ...]]] = {
     "Pad": (11, (("pads", "int64"), ("value", "float32"))),
     "TopK": (10, (("k", "int64"),)),
 }
+NUMBERS = frozenset({"min", "max", "value", "k"})  # those of these attributes that were one number, not a list
 # Their default changed on the way, so it is always written out.
 _EXPLICIT: dict[str, tuple[str, Callable[[int], int]]] = {
     "Softmax": ("axis", lambda opset: 1 if opset < 13 else -1),
@@ -53,6 +57,8 @@ _EXPLICIT: dict[str, tuple[str, Callable[[int], int]]] = {
 }
 # Left out, they are this number on every axis; schemas don't know it, since the number of axes is the operand's.
 _EVERY_AXIS = {"strides": 1, "dilations": 1, "pads": 0}
+_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
+_OTHER_FLOATS = frozenset({onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
@@ -67,7 +73,11 @@ class _Canonicaliser:
         self.constants: dict[str, Array] = dict(graph.constants)
         self.aliases: dict[str, str] = {}
         self.ends: dict[str, str] = {}  # alias → what it stands for in the end, however long the chain
-        self.through: dict[str, tuple[int, ...]] = {}  # value or alias → file's nodes looked through
+        # alias or constant → the file's node that is looked through there, and what that reads
+        self.behind: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self.room = LOOKED_THROUGH * (len(graph.file_nodes) + 1000)
+        self.merged: dict[int, list[int]] = {}
+        self.operands: dict[str, object] = {}  # what operators are told apart by
         self.inputs = {value.name: value for value in graph.inputs}
         self.kept: dict[object, Node] = {}
         self.taken = {*self.constants, *self.inputs, *(o for n in graph.nodes for o in n.outputs)}
@@ -76,19 +86,39 @@ class _Canonicaliser:
         nodes = [kept for node in self.graph.nodes if (kept := self.visit(node)) is not None]
         results = tuple(self.resolve(result) for result in self.graph.results)
         alive = _needed(nodes, results)
-        living = tuple(n for n in nodes if n.index in alive)
+        read = {n.index: n.inputs for n in self.graph.nodes}
+        living = tuple(replace(n, through=self.through(read[n.index])) for n in nodes if n.index in alive)
+        through = {o.name: self.through((r,)) for o, r in zip(self.graph.outputs, self.graph.results, strict=True)}
         used = {v for n in living for v in n.inputs} | set(results)
-        seen = set(alive).union(*(n.through for n in living), *(self.through.get(r, ()) for r in self.graph.results))
+        seen = set(alive).union(*(n.through for n in living), *through.values())
         return replace(
             self.graph,
             nodes=living,
             results=results,
             constants={k: v for k, v in self.constants.items() if k in used},
             aliases=self.aliases,
-            through={o.name: self.through.get(r, ()) for o, r in zip(self.graph.outputs, self.graph.results, strict=True)},
+            through=through,
             dead=tuple(n.index for n in self.graph.nodes if n.index not in seen),
+            merged={k: tuple(v) for k, v in self.merged.items() if k in alive},
             overridable=frozenset(k for k in self.graph.overridable if k in used),
         )
+
+    def through(self, values: Iterable[str]) -> tuple[int, ...]:
+        """The file's nodes looked through to reach `values`, nearest first."""
+        found: dict[int, None] = {}
+        todo = [v for v in reversed([*values]) if v in self.behind]
+        while todo:
+            index, reads = self.behind[todo.pop()]
+            if index not in found:
+                found[index] = None
+                todo += [v for v in reversed(reads) if v in self.behind]
+        self.room -= len(found)
+        if self.room < 0:
+            raise UnsupportedGraph(
+                f"The graph {quoted(self.graph.name)} reaches its operands through so many Identities and repeated operators that "
+                f"they are not listed for each ({LOOKED_THROUGH} times its number of nodes); export it again with a current exporter."
+            )
+        return tuple(found)
 
     def resolve(self, name: str) -> str:
         return self.ends.get(name, name)
@@ -99,46 +129,48 @@ class _Canonicaliser:
 
     def visit(self, node: Node) -> Node | None:
         """The node in the canonical dialect, or None if it only renames a value."""
-        behind = [self.through[v] for v in dict.fromkeys(node.inputs) if v in self.through]
-        through = behind[0] if len(behind) == 1 else tuple(dict.fromkeys(i for indices in behind for i in indices))
         inputs = tuple(self.resolve(v) for v in node.inputs)
         if node.op == "Constant" and (value := _constant(node)) is not None:
             self.constants[node.outputs[0]] = value
-            self.through[node.outputs[0]] = (node.index,)
+            self.behind[node.outputs[0]] = node.index, ()
             return None
         if node.op == "Identity" or (node.op == "Concat" and len(inputs) == 1):
-            self.rename(node, through)
+            self.rename(node, inputs[0])
             return None
-        node = replace(node, inputs=inputs, through=through)
-        node = self.attributes_to_operands(node)
-        node = self.trim(node)
+        read = node.inputs
+        node = self.trim(self.attributes_to_operands(replace(node, inputs=inputs)))
         if node.op == "Slice" and self.keeps_everything(node):
-            self.rename(node, through)
+            self.rename(node, inputs[0], read)
             return None
-        twin = node if node.op in RANDOM else self.kept.setdefault(self.key(node), node)
+        twin = node if draws_random(node) else self.kept.setdefault(self.key(node), node)
         if twin is not node:
             for mine, theirs in zip(node.outputs, twin.outputs, strict=True):
                 if mine:
                     self.alias(mine, theirs)
-                    self.through[mine] = (node.index, *through)
+                    self.behind[mine] = node.index, read
+            self.merged.setdefault(twin.index, []).append(node.index)
             return None
         return node
 
     def key(self, node: Node) -> object:
         """Equal for two nodes that compute the same from the same operands, and have the same outputs."""
-        operands = tuple(self.operand(value) for value in node.inputs)
-        attributes = tuple((k, v.tobytes() if isinstance(v, np.ndarray) else repr(v)) for k, v in sorted(node.attributes.items()))
-        return node.op, operands, attributes, tuple(map(bool, node.outputs))
+        attributes = tuple((k, attribute_key(v)) for k, v in sorted(node.attributes.items())) if node.attributes else ()
+        return node.op, tuple(map(self.operand, node.inputs)), attributes, tuple(map(bool, node.outputs))
 
     def operand(self, value: str) -> object:
-        constant = None if value in self.graph.overridable else self.constants.get(value)
-        if constant is None or constant.size > SMALL:
-            return value
-        return constant.dtype.str, constant.shape, constant.tobytes()
+        if value not in self.operands:
+            constant = self.fixed(value)
+            small = constant is not None and constant.size <= SMALL
+            self.operands[value] = (constant.dtype.str, constant.shape, constant.tobytes()) if constant is not None and small else value
+        return self.operands[value]
 
-    def rename(self, node: Node, through: tuple[int, ...]) -> None:
-        self.alias(node.outputs[0], node.inputs[0])
-        self.through[node.outputs[0]] = (node.index, *through)
+    def fixed(self, value: str) -> Array | None:
+        """The constant that `value` is, unless a caller may override it."""
+        return None if value in self.graph.overridable else self.constants.get(value)
+
+    def rename(self, node: Node, source: str, read: tuple[str, ...] | None = None) -> None:
+        self.alias(node.outputs[0], source)
+        self.behind[node.outputs[0]] = node.index, node.inputs if read is None else read
 
     def constant(self, node: Node, label: str, value: Array) -> str:
         name = f"{node.outputs[0]}:{label}"
@@ -161,11 +193,12 @@ class _Canonicaliser:
             del inputs[1:], spelled[1:]
             for name, dtype in operands:
                 given = attributes.pop(name, None)
-                inputs.append("" if given is None else self.constant(node, name, np.asarray(given, dtype)))
+                value = None if given is None else np.asarray(given, dtype).reshape(-1 if dtype == "int64" else ())
+                inputs.append("" if value is None else self.constant(node, name, value))
                 spelled.append(inputs[-1])
         if node.op == "Slice":
             self.plain_slice(node, inputs, spelled)
-        shape = self.constants.get(inputs[1]) if node.op == "Reshape" else None
+        shape = self.fixed(inputs[1]) if node.op == "Reshape" else None
         if shape is not None and shape.all():
             attributes.pop("allowzero", None)
         if node.op in _EXPLICIT:
@@ -178,14 +211,14 @@ class _Canonicaliser:
     def plain_slice(self, node: Node, inputs: list[str], spelled: list[str]) -> None:
         """Slice's bounds as int64, its axes written out, steps of 1 left out."""
         for place, label in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps")):
-            value = self.constants.get(inputs[place]) if place < len(inputs) and inputs[place] else None
+            value = self.fixed(inputs[place]) if place < len(inputs) and inputs[place] else None
             if value is not None and value.dtype != np.int64:
                 inputs[place] = spelled[place] = self.constant(node, label, value.astype(np.int64))
-        starts = self.constants.get(inputs[1]) if len(inputs) > 1 else None
+        starts = self.fixed(inputs[1]) if len(inputs) > 1 else None
         if starts is not None and (len(inputs) < 4 or not inputs[3]):
             axes = self.constant(node, "axes", np.arange(starts.size, dtype=np.int64))
             inputs[3:4], spelled[3:4] = [axes], [axes]
-        steps = self.constants.get(inputs[4]) if len(inputs) > 4 and inputs[4] else None
+        steps = self.fixed(inputs[4]) if len(inputs) > 4 and inputs[4] else None
         if steps is not None and bool((steps == 1).all()):
             del inputs[4:], spelled[4:]
 
@@ -193,16 +226,35 @@ class _Canonicaliser:
         """Without the attributes that equal the operator's default."""
         defaults = _defaults(node.op, self.graph.opset)
         explicit = _EXPLICIT.get(node.op, ("", None))[0]
+        if node.op in _LIKE and node.attributes.get("dtype") == onnx.TensorProto.FLOAT and self.like_float32(node):
+            node = replace(node, attributes={k: v for k, v in node.attributes.items() if k != "dtype"})
         kept = {k: v for k, v in sorted(node.attributes.items()) if k == explicit or k not in defaults or not _same(defaults[k], v)}
         if node.op in _WINDOWED and "auto_pad" not in kept:
             usual = {k for k, v in kept.items() if k in _EVERY_AXIS and isinstance(v, tuple) and set(v) == {_EVERY_AXIS[k]}}
             kept = {k: v for k, v in kept.items() if k not in usual}
         return replace(node, attributes=kept)
 
+    def like_float32(self, node: Node) -> bool:
+        """Whether the operand is float32: a type that is left out is the operand's, which is a floating-point number."""
+        if not self.other_floats:
+            return True
+        value = node.inputs[0]
+        constant, known = self.constants.get(value), self.graph.types.get(value)
+        return constant.dtype == np.float32 if constant is not None else known is not None and known.dtype == np.float32
+
+    @cached_property
+    def other_floats(self) -> bool:
+        """Whether there may be floating-point numbers in the graph that are not float32."""
+        attributes = [(name, value) for node in self.graph.nodes for name, value in node.attributes.items()]
+        dtypes = {value.dtype for _, value in attributes if isinstance(value, np.ndarray)}
+        dtypes |= {array.dtype for array in self.graph.constants.values()} | {value.dtype for value in self.graph.inputs}
+        made = {value for name, value in attributes if isinstance(value, int) and (name == "to" or name.endswith("type"))}
+        return any(d.kind == "f" and d != np.float32 for d in dtypes) or not made.isdisjoint(_OTHER_FLOATS)
+
     def keeps_everything(self, node: Node) -> bool:
         """A Slice of a graph input with fixed sizes that takes all of it. onnxruntime holds inputs to those sizes."""
         source = self.inputs.get(node.inputs[0])
-        bounds = [self.constants.get(v) for v in node.inputs[1:]]
+        bounds = [self.fixed(v) for v in node.inputs[1:]]
         if source is None or len(bounds) != 3 or any(b is None for b in bounds):
             return False
         starts, ends, axes = (b.reshape(-1).tolist() for b in bounds if b is not None)
@@ -249,12 +301,9 @@ def _defaults(op: str, opset: int) -> dict[str, Attribute]:
         if attribute.default_value.name:
             value = onnx.helper.get_attribute_value(attribute.default_value)
             defaults[name] = value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
-    if op in ("RandomNormalLike", "RandomUniformLike"):
-        defaults["dtype"] = 1  # left out, it is the operand's: float32 in every graph that is read here
     return defaults
 
 
 def _same(a: Attribute, b: Attribute) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return False
-    return type(a) is type(b) and a == b
+    """Of one type and equal to the bit: 0.0 is not −0.0."""
+    return not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and repr(a) == repr(b)

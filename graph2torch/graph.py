@@ -35,7 +35,7 @@ from .text import one_line, printable, quoted
 Array: TypeAlias = npt.NDArray[np.generic]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Array"
 
-MAX_NODES = 5_000  # policies have up to 200; in a file a node takes 2 bytes, in memory a kilobyte
+MAX_NODES = 200_000  # a node takes 2 bytes in a file, here some 5 KB and 0.1 ms in all: a gigabyte and half a minute
 MAX_NUMBERS = 2**28  # of an input or output at the largest batch that is tried: 2 GB while they are made up
 TRIED_BATCH = 16  # what free sizes become at most when the graph is run
 OPSETS = range(7, 24)
@@ -97,6 +97,18 @@ class Node:
         return f"node {quoted(self.name or self.outputs[0])} ({printable(self.op, 40)})"
 
 
+def draws_random(node: Node) -> bool:
+    """Whether it gives other numbers each time: a random operator, or a Dropout that may be told to drop."""
+    return node.op in RANDOM or (node.op == "Dropout" and len(node.inputs) > 2)
+
+
+def attribute_key(value: Attribute) -> object:
+    """Equal for values of one type that are equal to the bit."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return repr(value)
+
+
 @dataclass(frozen=True, slots=True)
 class FileNode:
     """A node as it stands in the file, for counting and naming only."""
@@ -114,6 +126,7 @@ class Graph:
     aliases:     name → the name it stands for, one step (Identity and the like, after canonicalisation)
     through:     result → file's nodes looked through to reach it
     dead:        indices of the file's nodes that no output needs
+    merged:      index of a node → indices of the file's other nodes that compute the same from the same
     types:       type and shape of each value that onnx's shape inference knows, computed when first asked for
     """
 
@@ -131,6 +144,7 @@ class Graph:
     aliases: Mapping[str, str] = field(default_factory=dict)
     through: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dead: tuple[int, ...] = ()
+    merged: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     types: Mapping[str, Inferred] = field(default_factory=dict, compare=False, repr=False)
 
@@ -197,13 +211,13 @@ def load(path: str | Path) -> Model:
 
 
 def check_counts(graph: onnx.GraphProto, name: str) -> None:
-    """A file of a few megabytes can hold a million empty nodes, which would take a gigabyte and minutes."""
+    """A file of a few megabytes can hold a million empty nodes, which would take gigabytes and minutes."""
     if len(graph.node) > MAX_NODES:
-        raise UnsupportedGraph(f"{name} has {len(graph.node):,} nodes, more than the {MAX_NODES:,} that a policy may have here.")
+        raise UnsupportedGraph(f"{name} has {len(graph.node):,} nodes, more than the {MAX_NODES:,} that a graph may have here.")
     values = sum(map(len, (graph.input, graph.output, graph.initializer)))
     values += sum(len(n.input) + len(n.output) + len(n.attribute) for n in graph.node)
-    if values > 10 * MAX_NODES:
-        raise UnsupportedGraph(f"{name} names {values:,} tensors, more than the {10 * MAX_NODES:,} that a policy may have here.")
+    if values > 5 * MAX_NODES:
+        raise UnsupportedGraph(f"{name} names {values:,} tensors, more than the {5 * MAX_NODES:,} that a graph may have here.")
 
 
 def texts(message: Message) -> Iterator[str | bytes]:

@@ -11,6 +11,9 @@ the match, unless the rule shares it: then several matches may hold it. Operands
 order; the same name twice means the same tensor; `Constant <value = float {3.0}> ()` matches a constant of that value
 wherever the exporter put it; an attribute that the pattern doesn't name must have its default, and `axis: int = @axis`
 captures one. Larger patterns go first, and each node is claimed once.
+
+A graph can be made on which a search takes for ever. So each place has a few steps of its own, and all of them together a reserve
+that grows with the graph; a search that needs more is given up, and the near miss says so. The time is linear in the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -30,6 +34,8 @@ from .graph import RANDOM, Array, Attribute, Graph, Node, read_attribute
 from .text import one_line, quoted
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+STEPS = 200  # of each search; the longest one in a policy takes a tenth of that
+RESERVE = 20  # steps beyond those, for all searches together, by the graph's nodes
 _HEADER = '<domain: "graph2torch.rules", opset_import: ["" : 18]>\n'
 
 
@@ -65,7 +71,12 @@ class Pattern:
     shared: frozenset[str] = frozenset()
     steps: tuple[int, ...] = ()
 
-    @property
+    @cached_property
+    def makers(self) -> Mapping[str, str]:
+        """Value → the operator that makes it."""
+        return {value: node.op for node in self.nodes for value in node.outputs}
+
+    @cached_property
     def internal(self) -> frozenset[str]:
         return frozenset(o for n in self.nodes for o in n.outputs) - set(self.outputs)
 
@@ -188,7 +199,7 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
         shared=frozenset(shared) & {o for n in nodes if n.op not in RANDOM for o in n.outputs} - set(function.output),
     )
     _check_pattern(pattern, where)
-    return Pattern(**{**pattern.__dict__, "steps": _search_order(pattern, where)})
+    return replace(pattern, steps=_search_order(pattern, where))
 
 
 def _check_pattern(pattern: Pattern, where: str) -> None:
@@ -282,6 +293,12 @@ class Engine:
         for node in graph.nodes:
             self.by_op.setdefault(node.op, []).append(node)
         self.results = set(graph.results)
+        self.place = {node.index: i for i, node in enumerate(graph.nodes)}
+        self.readers: dict[tuple[str, str], list[Node]] = {}
+        for node in graph.nodes:
+            for value in dict.fromkeys(node.inputs):
+                self.readers.setdefault((value, node.op), []).append(node)
+        self.reserve = RESERVE * (len(graph.nodes) + 1000)
         self.claimed: set[int] = set()
         self.nearest: dict[int, NearMiss] = {}
 
@@ -291,11 +308,14 @@ class Engine:
     def find(self, rule: Matchable, pattern: Pattern, root: Node) -> Match | None:
         """The match of `pattern` whose last operator is `root`, if there is one that `rule` accepts."""
         search = _Search(self, pattern)
-        for match in search.run(root):
-            refusal = self.leaks(match) or rule.check(match)
-            if refusal is None:
-                return match
-            search.note(len(pattern.nodes), refusal, [n.index for n in match.nodes])
+        try:
+            for match in search.run(root):
+                refusal = self.leaks(match, search) or rule.check(match)
+                if refusal is None:
+                    return match
+                search.note(len(pattern.nodes), refusal, [n.index for n in match.nodes])
+        except _GivenUpError:
+            search.note(search.depth, Refusal(f"the search is given up after {search.taken:,} steps", root), [root.index, *search.reached])
         for index in search.reached:
             best = self.nearest.get(index)
             if search.refusal and (best is None or search.depth / len(pattern.nodes) > best.matched / best.size):
@@ -312,33 +332,36 @@ class Engine:
     def may_share(self, pattern: Pattern, wanted: PatternNode) -> bool:
         return self.sharing and pattern.shared.issuperset(wanted.outputs)
 
-    def leaks(self, match: Match) -> Refusal | None:
+    def leaks(self, match: Match, search: _Search) -> Refusal | None:
         inside = {n.index for n in match.nodes}
         for name in match.pattern.internal:
             value = match.values.get(name, "")
-            outside = (
-                [] if self.sharing and name in match.pattern.shared else [u for u in self.users.get(value, ()) if u.index not in inside]
-            )
-            if outside:
-                return Refusal(f"its inner value {quoted(value)} is also used by {outside[0]}", self.producer.get(value))
+            users = () if self.sharing and name in match.pattern.shared else self.users.get(value, ())
+            outside = next((u for u in users if u.index not in inside), None)
+            if outside is not None:
+                return Refusal(f"its inner value {quoted(value)} is also used by {outside}", self.producer.get(value))
             if value in self.results:
                 return Refusal(f"its inner value {quoted(value)} is an output of the graph", self.producer.get(value))
-        return self.returns(match, inside) if len(match.pattern.outputs) > 1 else None
+        return self.returns(match, inside, search) if len(match.pattern.outputs) > 1 else None
 
-    def returns(self, match: Match, inside: set[int]) -> Refusal | None:
+    def returns(self, match: Match, inside: set[int], search: _Search) -> Refusal | None:
         """A block is computed at once, so what it reads must not depend on what it makes."""
-        todo = [v for n in match.nodes for v in n.inputs if (p := self.producer.get(v)) is not None and p.index not in inside]
-        seen: set[str] = set()
+        first = min(self.place[index] for index in inside)  # nothing before it depends on the block
+        todo = [p for n in match.nodes for v in n.inputs if (p := self.producer.get(v)) is not None and p.index not in inside]
+        seen: set[int] = set()
         while todo:
-            value = todo.pop()
-            node = self.producer.get(value)
-            if value in seen or node is None:
-                continue
+            node = todo.pop()
             if node.index in inside:
                 return Refusal("what it reads depends on what it makes", node)
-            seen.add(value)
-            todo += node.inputs
+            if node.index not in seen and self.place[node.index] > first:
+                search.take()
+                seen.add(node.index)
+                todo += [self.producer[v] for v in node.inputs if v in self.producer]
         return None
+
+
+class _GivenUpError(Exception):
+    """A search took all the steps that it may take."""
 
 
 Binding = dict[str, str]
@@ -347,9 +370,17 @@ Binding = dict[str, str]
 class _Search:
     def __init__(self, engine: Engine, pattern: Pattern) -> None:
         self.engine, self.pattern = engine, pattern
-        self.depth = 0
+        self.depth = self.taken = 0
         self.refusal: Refusal | None = None
         self.reached: list[int] = []
+
+    def take(self) -> None:
+        """One step, from the search's own or from the reserve of all."""
+        self.taken += 1
+        if self.taken > STEPS:
+            self.engine.reserve -= 1
+            if self.engine.reserve < 0:
+                raise _GivenUpError
 
     def note(self, depth: int, refusal: Refusal, nodes: list[int]) -> None:
         if depth >= self.depth and nodes:
@@ -373,7 +404,8 @@ class _Search:
             return
         wanted = self.pattern.nodes[self.pattern.steps[k]]
         for node in self.candidates(wanted, values, chosen) if candidates is None else candidates:
-            if node in chosen:
+            self.take()
+            if any(node is other for other in chosen):
                 continue
             for bound, more, captured in self.unify(wanted, node, values, rest, attributes, chosen):
                 yield from self.step(k + 1, bound, more, captured, (*chosen, node))
@@ -391,8 +423,8 @@ class _Search:
                 return [producer] if producer else []
         for value in wanted.inputs:
             if value in values:
-                return self.engine.users.get(values[value], [])
-        return []
+                return self.engine.readers.get((values[value], wanted.op), ()) or self.engine.users.get(values[value], [])[-1:]
+        return ()
 
     def fail(self, chosen: tuple[Node, ...], reason: str, node: Node | None) -> None:
         self.note(len(chosen), Refusal(reason, node), [n.index for n in chosen])
@@ -421,14 +453,8 @@ class _Search:
                 return self.fail(chosen, f"the pattern has {len(wanted.outputs)} outputs here", node)
             if name and bound.setdefault(name, value) != value:
                 return self.fail(chosen, f"{quoted(bound[name])} is wanted as its output", node)
-        orders: Iterable[tuple[str, ...]] = [node.inputs]
-        if node.op in COMMUTATIVE and len(node.inputs) == len(wanted.inputs):
-            orders = dict.fromkeys(itertools.permutations(node.inputs))
-        for operands in orders:
-            unified = self.unify_operands(wanted, node, operands, bound, rest, chosen)
-            if unified is not None:
-                yield *unified, captured
-        return None
+        for operands, more in self.unify_operands(wanted, node, bound, rest, chosen):
+            yield operands, more, captured
 
     def unify_attributes(
         self, wanted: PatternNode, node: Node, attributes: dict[str, Attribute], chosen: tuple[Node, ...]
@@ -452,32 +478,67 @@ class _Search:
         return captured
 
     def unify_operands(
-        self, wanted: PatternNode, node: Node, operands: tuple[str, ...], values: Binding, rest: tuple[str, ...], chosen: tuple[Node, ...]
-    ) -> tuple[Binding, tuple[str, ...]] | None:
-        pattern, graph = self.pattern, self.engine.graph
-        bound = dict(values)
-        names = wanted.inputs
-        if names and names[-1] == pattern.variadic and pattern.variadic:
+        self, wanted: PatternNode, node: Node, values: Binding, rest: tuple[str, ...], chosen: tuple[Node, ...]
+    ) -> Iterator[tuple[Binding, tuple[str, ...]]]:
+        """Every way in which the node's operands can be the pattern's: in their order, or in any if the operator is commutative."""
+        names, operands = wanted.inputs, node.inputs
+        variadic = bool(names) and bool(self.pattern.variadic) and names[-1] == self.pattern.variadic
+        if variadic:
             names = names[:-1]
+        if node.op in COMMUTATIVE and len(operands) == len(wanted.inputs):
+            for bound, left in self.in_any_order(names, operands, node, values, chosen):
+                yield bound, left if variadic else rest
+            return
+        if variadic:
             operands, rest = operands[: len(names)], operands[len(names) :]
+        bound = values
         for name, value in itertools.zip_longest(names, operands, fillvalue=""):
-            if not name or not value:
-                if name or value:
-                    self.fail((*chosen, node), f"it has {len(operands)} operands where the pattern has {len(names)}", node)
-                    return None
-            elif name in pattern.constants:
-                constant = graph.constants.get(value)
-                if constant is None or not _same_value(pattern.constants[name], constant):
-                    what = "no constant" if constant is None else _shown(constant)
-                    self.fail((*chosen, node), f"its operand {quoted(value)} is {what}, not {_shown(pattern.constants[name])}", node)
-                    return None
-            elif bound.setdefault(name, value) != value:
-                self.fail((*chosen, node), f"its operand is {quoted(value)}, not {quoted(bound[name])} as elsewhere in the pattern", node)
-                return None
-            elif name in pattern.constant_inputs and value not in graph.constants:
-                self.fail((*chosen, node), f"its operand {quoted(value)} ({name}) is not a constant", node)
-                return None
-        return bound, rest
+            if name and value:
+                if not self.operand(name, value, node, bound, chosen):
+                    return
+                bound = {**bound, name: value} if name not in self.pattern.constants else bound
+            elif name or value:
+                return self.fail((*chosen, node), f"it has {len(operands)} operands where the pattern has {len(names)}", node)
+        yield bound, rest
+
+    def in_any_order(
+        self, names: tuple[str, ...], operands: tuple[str, ...], node: Node, values: Binding, chosen: tuple[Node, ...]
+    ) -> Iterator[tuple[Binding, tuple[str, ...]]]:
+        """Every way in which different operands can be `names`, with those that are left."""
+        if not names:
+            yield values, operands
+            return
+        for value in dict.fromkeys(operands):
+            self.take()
+            if len(node.inputs) > 2 and not self.plausible(names[0], value):  # of two, both orders are tried, for the better reason
+                continue
+            if self.operand(names[0], value, node, values, chosen):
+                bound = {**values, names[0]: value} if names[0] not in self.pattern.constants else values
+                at = operands.index(value)
+                yield from self.in_any_order(names[1:], operands[:at] + operands[at + 1 :], node, bound, chosen)
+
+    def plausible(self, name: str, value: str) -> bool:
+        """Whether `value` comes from the operator that the pattern has for `name`, as far as it has one."""
+        wanted = self.pattern.makers.get(name)
+        producer = self.engine.producer.get(value)
+        return wanted is None or (producer is not None and producer.op == wanted)
+
+    def operand(self, name: str, value: str, node: Node, bound: Binding, chosen: tuple[Node, ...]) -> bool:
+        """Whether `value` can be the pattern's `name`, given what is bound already."""
+        pattern, constants = self.pattern, self.engine.graph.constants
+        if name in pattern.constants:
+            constant = constants.get(value)
+            if constant is None or not _same_value(pattern.constants[name], constant):
+                what = "no constant" if constant is None else _shown(constant)
+                self.fail((*chosen, node), f"its operand {quoted(value)} is {what}, not {_shown(pattern.constants[name])}", node)
+                return False
+        elif bound.get(name, value) != value:
+            self.fail((*chosen, node), f"its operand is {quoted(value)}, not {quoted(bound[name])} as elsewhere in the pattern", node)
+            return False
+        elif name in pattern.constant_inputs and value not in constants:
+            self.fail((*chosen, node), f"its operand {quoted(value)} ({name}) is not a constant", node)
+            return False
+        return True
 
 
 def _equal(a: Attribute, b: Attribute) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from .rulebook import Rule
 
 
+PART = 200  # letters; "obs_0[:, 4:7]" takes 13, and parts of parts of parts … need no name
+
+
 def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:
     """The blocks as their rules describe them, with names that are unique and not in `taken`."""
     sources = _sources(graph, blocks)
@@ -24,30 +28,42 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
         for value in dict.fromkeys(block.reads):
             readers.setdefault(value, []).append(block)
 
-    def following(block: Block) -> list[Block]:
-        return [reader for value in block.outputs for reader in readers.get(value, ())]
-
     outputs = {value: name.name for name, value in reversed([*zip(graph.outputs, graph.results, strict=True)])}  # the first name counts
-    siblings = [block.rule for block in blocks]
-    read_by = [frozenset(reader.rule for reader in following(block)) for block in blocks]
-    kinds = list(zip(siblings, read_by, strict=True))
-    described: list[Block] = []
+    read_by_value = {value: frozenset(reader.rule for reader in found) for value, found in readers.items()}
+    read_by = [_union(read_by_value.get(value) for value in block.outputs) for block in blocks]
+    after = {id(block): rules_there for block, rules_there in zip(blocks, read_by, strict=True)}
+    beyond_value = {value: _union(after[id(reader)] for reader in found) for value, found in readers.items()}
     origins = [printable(_common(sources.get(value, "") for value in block.reads)) for block in blocks]
-    for i, block in enumerate(blocks):
-        place = Place(
-            source=origins[i],
-            sources=frozenset(source for source, rule in zip(origins, siblings, strict=True) if source and rule == block.rule),
-            origins={name: printable(_common(sources.get(value, "") for value in values)) for name, values in block.inputs},
-            makers=frozenset(makers[value] for value in block.reads if value in makers),
-            readers=read_by[i],
-            beyond=frozenset(second.rule for reader in following(block) for second in following(reader)),
-            outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
-            number=siblings[:i].count(block.rule),
-            siblings=siblings.count(block.rule),
-            turn=kinds[:i].count(kinds[i]),
-            turns=kinds.count(kinds[i]),
-        )
-        described.append(rules[block.rule].describe(block, place) if block.rule in rules else block)  # else from a table of operators
+    sources_of: dict[str, set[str]] = {}
+    for block, origin in zip(blocks, origins, strict=True):
+        sources_of.setdefault(block.rule, set()).update({origin} - {""})
+    frozen = {rule: frozenset(found) for rule, found in sources_of.items()}
+    siblings = Counter(block.rule for block in blocks)
+    turns = Counter((block.rule, there) for block, there in zip(blocks, read_by, strict=True))
+    number: Counter[str] = Counter()
+    turn: Counter[tuple[str, frozenset[str]]] = Counter()
+    described: list[Block] = []
+    for block, origin, there in zip(blocks, origins, read_by, strict=True):
+        kind = block.rule, there
+        if block.rule in rules:  # else from a table of operators
+            place = Place(
+                source=origin,
+                sources=frozen[block.rule],
+                origins={name: printable(_common(sources.get(value, "") for value in values)) for name, values in block.inputs},
+                makers=frozenset(makers[value] for value in block.reads if value in makers),
+                readers=there,
+                beyond=_union(beyond_value.get(value) for value in block.outputs),
+                outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
+                number=number[block.rule],
+                siblings=siblings[block.rule],
+                turn=turn[kind],
+                turns=turns[kind],
+            )
+            described.append(rules[block.rule].describe(block, place))
+        else:
+            described.append(block)
+        number[block.rule] += 1
+        turn[kind] += 1
     return _own_tensors(_sequences(tuple(described), readers, set(graph.results), taken), rules, taken)
 
 
@@ -89,6 +105,10 @@ def _own_tensors(blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: se
     return tuple(named)
 
 
+def _union(sets: Iterable[frozenset[str] | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(found for found in sets if found))
+
+
 def _common(sources: object) -> str:
     found = set(sources)  # type: ignore[call-overload]
     return found.pop() if len(found) == 1 else ""
@@ -100,7 +120,8 @@ def _sources(graph: Graph, blocks: tuple[Block, ...]) -> dict[str, str]:
     for block in blocks:
         origin = _common(sources.get(value, "") for value in block.reads)
         if origin and isinstance(block.code, Expression) and block.code.text.startswith("x["):
-            sources[block.outputs[0]] = origin + block.code.text.removeprefix("x")
+            part = origin + block.code.text.removeprefix("x")
+            sources[block.outputs[0]] = part if len(part) <= PART else ""
         elif origin:
             sources.update(dict.fromkeys(block.outputs, origin))
     return sources
@@ -134,8 +155,9 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
         if name:
             name = identifier(name, taken)
             taken.add(name)
-        for k, block in enumerate(chain):
-            number = sum(before.rule == block.rule for before in chain[: k + 1])
-            role = block.role.replace("{number}", str(number))
+        numbers: Counter[str] = Counter()
+        for block in chain:
+            numbers[block.rule] += 1
+            role = block.role.replace("{number}", str(numbers[block.rule]))
             named.append(replace(block, role=role, name=name if single else block.name, sequence="" if single else name))
     return tuple(named)

@@ -19,13 +19,12 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from .canonical import OPERANDS
+from .canonical import NUMBERS, OPERANDS
 from .errors import RuleError
 from .graph import Array, Attribute, Graph, Node
 from .match import Refusal
@@ -203,7 +202,7 @@ class Table:
             for place, (name, _) in enumerate(operands, 1):
                 if place < len(inputs) and inputs[place]:
                     value = use.graph.constants[inputs[place]]
-                    attributes[name] = value.item() if value.ndim == 0 else tuple(value.tolist())
+                    attributes[name] = value.item() if name in NUMBERS else tuple(value.tolist())
             del inputs[1:]
         unknown = sorted(set(attributes) - function.attributes)
         if unknown:
@@ -330,7 +329,6 @@ def table(family: str, rows: Iterable[Operator], layer: Path) -> Table:
     return Table(family, operators, layer, functions)
 
 
-@cache
 def read_functions(layer: Path) -> Mapping[str, tuple[Function, ...]]:
     """operator → the functions that layer.py marks `@node("…")`, read without running it."""
     functions: dict[str, tuple[Function, ...]] = {}

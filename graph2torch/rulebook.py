@@ -182,11 +182,43 @@ def builtin_folder() -> Path:
 
 
 def load_rules(*folders: str | Path) -> RuleBook:
-    """The built-in families, preceded by those of `folders`. Raises RuleError for a rule that can't be used."""
+    """The built-in families, preceded by those of `folders`. Raises RuleError for a rule that can't be used.
+
+    A family that was loaded before in this process is not parsed again unless one of its files has changed since.
+    """
     paths = [path for folder in (*map(Path, folders), builtin_folder()) for path in _families(folder)]
     paths.sort(key=lambda path: path.name == "generic")
-    tables = tuple(_load_table(path) for path in paths if (path / "operators.py").is_file())
-    return RuleBook(tuple(map(_load_family, paths)), tables)
+    loaded = [_load_once(path) for path in paths]
+    return RuleBook(tuple(entry for entry, _ in loaded), tuple(rows for _, rows in loaded if rows))
+
+
+Entry: TypeAlias = "tuple[str, Family, tuple[Rule, ...]]"
+Stamps: TypeAlias = "tuple[tuple[str, int, int], ...]"
+_loaded: dict[Path, tuple[Stamps, tuple[Entry, Table | None]]] = {}
+
+
+def _load_once(folder: Path) -> tuple[Entry, Table | None]:
+    """A family with its table, read again only if a file was added, removed or changed."""
+    stamps = _stamps(folder)
+    if folder not in _loaded or _loaded[folder][0] != stamps:
+        rows = _load_table(folder) if (folder / "operators.py").is_file() else None
+        _loaded[folder] = stamps, (_load_family(folder), rows)
+    return _loaded[folder][1]
+
+
+def _stamps(folder: Path) -> Stamps:
+    """Of the folder and its Python files."""
+    files = sorted([*folder.glob("*.py"), *folder.glob("*/*.py")])
+    return ((str(folder.absolute()), 0, 0), *((str(path), *_stamp(path)) for path in files))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """When a file was changed, and its size; zeros for one that can't be found, which fails when it is run."""
+    try:
+        stats = path.stat()
+    except OSError:
+        return 0, 0
+    return stats.st_mtime_ns, stats.st_size
 
 
 def _families(folder: Path) -> list[Path]:
@@ -198,7 +230,7 @@ def _families(folder: Path) -> list[Path]:
     return found
 
 
-def _load_family(folder: Path) -> tuple[str, Family, tuple[Rule, ...]]:
+def _load_family(folder: Path) -> Entry:
     rules = tuple(_load_rule(path.parent, folder.name) for path in sorted(folder.glob("*/rule.py")))
     return folder.name, cast(Family, _import(folder / "family.py")), rules
 
@@ -232,13 +264,15 @@ def _load_rule(folder: Path, family: str) -> Rule:
 def _import(path: Path) -> ModuleType:
     """Runs a rule's or family's file as a module of its own name; RuleError for one that fails."""
     name = "graph2torch_rules." + ".".join(re.sub(r"\W", "_", part) for part in path.with_suffix("").parts[-3:])
+    stamp = _stamp(path)
     cached = sys.modules.get(name)
-    if cached is not None and cached.__file__ == str(path):
+    if cached is not None and cached.__file__ == str(path) and vars(cached).get("__stamp__") == stamp:
         return cached
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RuleError(f"{path.name} can't be loaded as Python.")
     module = importlib.util.module_from_spec(spec)
+    vars(module)["__stamp__"] = stamp
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -276,8 +278,17 @@ class PolicySpec:
 
     def position(self, block: Block) -> int:
         """Its place in its nn.Sequential; 0 for a block that is in none."""
-        members = [b for b in self.blocks if b.sequence == block.sequence] if block.sequence else [block]
-        return next(i for i, member in enumerate(members) if member is block)
+        return self._positions[id(block)] if block.sequence else 0
+
+    @cached_property
+    def _positions(self) -> Mapping[int, int]:
+        """Identity of a block → its place among those of its sequence."""
+        numbers: Counter[str] = Counter()
+        found = {}
+        for block in self.blocks:
+            found[id(block)] = numbers[block.sequence]
+            numbers[block.sequence] += 1
+        return found
 
     def prefixes(self, block: Block) -> tuple[str, ...]:
         """Where a checkpoint likely keeps the block's tensors, likeliest first."""

@@ -72,11 +72,21 @@ def identifier(name: str, taken: Container[str] = (), fallback: str = "value") -
         word = f"{fallback}_{word}"
     if keyword.iskeyword(word) or keyword.issoftkeyword(word) or word in RESERVED:
         word += "_"
-    unique, number = word, 1
-    while unique in taken:
-        number += 1
-        unique = f"{word}_{number}"
-    return unique
+    return word if word not in taken else f"{word}_{_free_number(word, taken)}"
+
+
+def _free_number(word: str, taken: Container[str]) -> int:
+    """The first number from 2 on that makes `word` unique; among more than 16 one after a number that is taken, found in few steps."""
+    for number in range(2, 17):
+        if f"{word}_{number}" not in taken:
+            return number
+    low, high = 16, 32
+    while f"{word}_{high}" in taken:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if f"{word}_{middle}" in taken else (low, middle)
+    return high
 
 
 def _escape(character: str) -> str:

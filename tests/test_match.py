@@ -228,3 +228,36 @@ def test_random_numbers_are_never_shared() -> None:
     graph = graph_of(TWICE.replace("Sigmoid", "RandomNormalLike"))
     rules = [Rule(text.replace("Sigmoid", "RandomNormalLike"), shared=("s", "t")) for text in (LEFT, RIGHT)]
     assert places(graph, *rules) == []
+
+
+UNARY = ["Neg", "Exp", "Tanh", "Abs", "Relu", "Sigmoid", "Sqrt", "Floor", "Ceil", "Log"]
+
+
+def test_operands_of_a_long_commutative_operator_are_found_in_any_order() -> None:
+    """Ten operands have 3,628,800 orders."""
+    names = [f"v{i}" for i in range(10)]
+    made = " ".join(f"{name} = {op} (x)" for name, op in zip(names, UNARY, strict=True))
+    rule = Rule(f"Long (x) => (y) {{ {made} y = Sum ({', '.join(names)}) }}")
+    graph = graph_of(f"g (float[n] x) => (float[n] y) {{ {made} y = Sum ({', '.join(reversed(names))}) }}")
+    assert places(graph, rule) == [("Long", [*UNARY, "Sum"])]
+
+
+def test_a_search_that_leads_nowhere_is_given_up_and_says_so() -> None:
+    """Ten operands that may all change places, and a check that accepts none of the orders."""
+    given = [f"x{i}" for i in range(10)]
+    graph = graph_of(f"g ({', '.join(f'float[n] {name}' for name in given)}) => (float[n] y) {{ y = Sum ({', '.join(given)}) }}")
+    rule = Rule(f"Any ({', '.join(given)}) => (y) {{ y = Sum ({', '.join(given)}) }}", accept=lambda m: Refusal("never", m.nodes[0]))
+    claims, misses = match_rules(graph, [rule])
+    assert claims == ()
+    assert "given up" in str(misses[0].refusal)
+
+
+def test_many_readers_of_one_value_are_not_searched_for_each_of_them() -> None:
+    """A rule with two results, whose second is looked for among what reads the same value."""
+    count = 3000
+    made = " ".join(f"r{i} = Relu (x) e{i} = Tanh (r{i}) s{i} = Sub (e{i}, w{i})" for i in range(count))
+    weights = ", ".join(f"float[1] w{i} = {{{i}.0}}" for i in range(count))
+    graph = graph_of(f"g (float[n] x) => (float[n] y) <{weights}> {{ {made} y = Sum ({', '.join(f's{i}' for i in range(count))}) }}")
+    rule = Rule("Two (x, k) => (a, b) { r = Relu (x) a = Exp (r) e = Tanh (r) b = Sub (e, k) }")
+    claims, _ = match_rules(graph, [rule])
+    assert claims == ()

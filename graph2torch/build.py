@@ -26,7 +26,7 @@ from .contract import to_json
 from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
 from .files import deferred, where
-from .graph import MAX_NODES, Array, Model, check_memory, load, read_graph
+from .graph import MAX_NODES, Array, Graph, Model, check_memory, load, read_graph
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
@@ -34,6 +34,8 @@ from .spec import PolicySpec
 from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
+    from .causes import Cause
+    from .divergence import Divergence
     from .verify import Verification
 
 MAX_BUILT = (
@@ -65,6 +67,8 @@ class Build:
     pair: Pair
     weights_from: Weights = "checkpoint"
     witness: Mapping[str, Any] = field(default_factory=dict)
+    divergence: Divergence | None = None
+    causes: tuple[Cause, ...] = ()
 
     @property
     def spec(self) -> PolicySpec:
@@ -130,7 +134,7 @@ def rebuild(
     from .isomorphism import align
     from .module import build_module, one_thread
     from .runtime import check_accepted
-    from .verify import verify
+    from .verify import EQUAL, verify
     from .witness import witness
 
     spec = recognised.spec
@@ -155,11 +159,27 @@ def rebuild(
         alignment = align(spec.graph, copy)
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
+        divergence, causes = (None, ()) if verification.level in EQUAL else _parting(recognised, rebuilt, copy, samples)
     architecture = lifted(spec, recognised.model.proto, recognised.book)
     check_lifted(architecture, spec, recognised.model.proto)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     found = witness(alignment, spec.graph, copy)
-    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found, divergence, causes)
+
+
+def _parting(
+    recognised: Recognised, rebuilt: onnx.ModelProto, copy: Graph, samples: Sequence[Mapping[str, Array]]
+) -> tuple[Divergence | None, tuple[Cause, ...]]:
+    """Where the rebuilt graph, `copy` in its canonical form, parts from the original, and the likely causes."""
+    from .causes import likely_causes
+    from .correspondence import correspond
+    from .divergence import first_divergence
+    from .observations import SEED, like
+
+    found = correspond(recognised.spec.graph, copy)
+    feeds = [(label, feed) for label, _, feed in like(samples, SEED)] if samples else None
+    divergence = first_divergence(recognised.model, rebuilt, feeds, found=found, blocks=recognised.spec.blocks)
+    return divergence, likely_causes(recognised.spec.graph, copy, found, divergence) if divergence else ()
 
 
 def build(
@@ -425,6 +445,8 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
             "isomorphic": checked.isomorphic,
         },
         "witness": dict(made.witness),
+        "divergence": made.divergence
+        and {**made.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in made.causes]},
         "versions": versions(),
         "files": files,
     }

@@ -460,7 +460,8 @@ def _last_layers(evidence: Evidence) -> frozenset[int]:
 
 
 def _apart(site: Site) -> bool:
-    return site.mine.shape != site.theirs.shape or (site.comparable and _distance(site) > 0.01)
+    """Whether two tensors have nothing to do with each other."""
+    return not site.comparable or (bool(np.mean(different_bits(site.mine, site.theirs)) > 0.5) and _distance(site) > NEAR)
 
 
 def _distance(site: Site) -> float:

@@ -24,13 +24,12 @@ from .correspondence import Change, Correspondence, correspond, pair_declared, p
 from .errors import Graph2TorchError
 from .figures import Tally, different_bits
 from .graph import RANDOM, Array, Graph, Model, Node, read_graph
-from .observations import observation, quick
+from .observations import SEED, observation, quick
 from .randomness import Randomness, needed_draws, pin
 from .runtime import session
 from .spec import Block
 from .text import one_line, quoted
 
-SEED = 20240611
 HANDFUL = 16  # tensors that are fetched at once
 SUSPECTS = 256  # nodes before the place found that are looked at once more
 Kind = Literal["constant", "attribute", "operator", "operands", "structure", "arithmetic"]

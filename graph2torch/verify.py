@@ -26,7 +26,7 @@ from .errors import UnsupportedGraph
 from .figures import Figures, Tally
 from .graph import Array
 from .isomorphism import Alignment
-from .observations import TORCH_KINDS, like, quick
+from .observations import SEED, TORCH_KINDS, like, quick
 from .randomness import Randomness, choices_of, pair_draws, pin, unlike_draw
 from .runtime import session
 from .spec import PolicySpec
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Level = Literal["bytes", "graph", "bits", "close", "differs"]
 LEVELS: tuple[Level, ...] = ("bytes", "graph", "bits", "close", "differs")
 EQUAL: frozenset[Level] = frozenset({"bytes", "graph", "bits"})
-SEED = 20240611
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,12 @@ VARIANCE: dict[str, tuple[Callable[[Numbers], Numbers], str]] = {
 }  # fmt: skip
 
 
+def test_a_head_of_other_sizes(model: onnx.ModelProto) -> None:
+    other = changed(model, lambda name: name.startswith(HEAD) and "mu" in name, lambda x: np.concatenate([x, x]))
+    other = changed(other, f"{HEAD}.log_sigma".__eq__, lambda x: np.concatenate([x, x], 1))
+    assert "head of another policy" in causes(model, other)
+
+
 @pytest.mark.parametrize("name", VARIANCE)
 def test_formulas_of_the_standard_deviation(model: onnx.ModelProto, name: str) -> None:
     change, words = VARIANCE[name]
@@ -202,6 +208,8 @@ def test_the_head_of_another_policy(model: onnx.ModelProto) -> None:
     assert f"'{HEAD}.mu.weight', '{HEAD}.mu.bias'" in words and "the 6 tensors of the layers before it are bit-equal" in words
     other = changed(other, f"{BODY}.0.bias".__eq__, lambda x: x + np.float32(1))
     assert "head of another policy" not in causes(model, other)
+    other = changed(model, f"{HEAD}.mu.weight".__eq__, lambda x: x + np.float32(0.02) * (np.arange(x.size) < 3).reshape(x.shape))
+    assert not causes(model, other)  # a head that was moved a little is no other one
 
 
 def test_weights_of_another_step_and_of_another_training(model: onnx.ModelProto) -> None:

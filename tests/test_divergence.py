@@ -17,7 +17,7 @@ from graph2torch.canonical import canonicalise
 from graph2torch.correspondence import correspond
 from graph2torch.divergence import Divergence, differ, first_divergence, gap
 from graph2torch.graph import Array, Model, read_graph
-from graph2torch.observations import quick
+from graph2torch.observations import SEED, quick
 from graph2torch.runtime import session
 from graph2torch.spec import Block
 from tests.faults import KINDS, plant
@@ -76,7 +76,7 @@ def test_halving_finds_what_looking_at_every_tensor_finds(seed: int) -> None:
     found = diverging(model, fault.model)
     graph = canonicalise(read_graph(model, "model"))
     values = [v for n in graph.nodes for v in n.outputs if v]
-    for label, _, feed in quick(graph.inputs, tested.SEED):
+    for label, _, feed in quick(graph.inputs, SEED):
         try:
             everything = [run(m, values, feed) for m in (model, fault.model)]
         except Exception:  # the fault made sizes that don't fit

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from graph2torch.build import Build, build_policy
+from graph2torch.build import Build, build_policy, report
 from graph2torch.inspect import cover_folder, explain_model, inspect_file, list_rules
 from graph2torch.show.build import LEVELS, show_build
 from graph2torch.show.inspect import show_inspection
@@ -135,6 +135,27 @@ def test_a_drifted_pair_names_the_tensor_and_the_way_out(drifted: tuple[Path, Pa
     assert "--weights onnx takes the graph's" in out
     assert "Equality differs:" in out
     assert "Exit status 1" in out
+
+
+def test_a_weaker_level_names_the_first_divergence_and_its_cause(folder: Path, drifted: tuple[Path, Path], printed: Printed) -> None:
+    made = build_policy(*drifted)
+    out = words(printed(show_build, made, Path("out")))
+    assert "the rebuilt graph (the second) parts from the original (the first) at head: mean of the actions, mu: node" in out
+    assert f"of the constant '{MU}', 3 of 16 numbers differ" in out
+    told = report(made, {})["divergence"]
+    assert (told["kind"], told["rule"], told["node"]["op"], told["causes"]) == ("constant", "linear", "Gemm", [])
+    model = tiny_policy()
+    checkpoint = tiny_checkpoint(model)
+    checkpoint["Policy"][MU] *= 0.5
+    (folder / "halved").mkdir()
+    made = build_policy(*save_pair(folder / "halved", model, checkpoint, "Halved"))
+    assert "likely cause: '" + MU + "': in the second graph 0.5 times as large" in words(printed(show_build, made, Path("out")))
+    assert report(made, {})["divergence"]["causes"][0]["name"] == "scaled weights"
+
+
+def test_an_equal_build_diverges_nowhere(same: Build, printed: Printed) -> None:
+    assert same.divergence is None and report(same, {})["divergence"] is None
+    assert "parts from" not in printed(show_build, same, Path("out"))
 
 
 def test_the_graphs_weights_can_be_taken_from_a_pair_that_drifts(drifted: tuple[Path, Path], printed: Printed) -> None:

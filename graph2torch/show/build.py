@@ -202,6 +202,10 @@ def _show_level(page: Page, made: Build) -> None:
     page.table(_figures(checked.module), indent=4)
     if equal := [printable(f.output) for f in checked.module if not f.differing]:
         page.line(f"bit-equal: {', '.join(equal)}", indent=4)
+    if made.divergence:
+        page.line(f"the rebuilt graph (the second) parts from the original (the first) at {made.divergence.words}")
+    for cause in made.causes:
+        page.line(f"likely cause: {cause.words}", indent=4)
 
 
 def _compared(checked: Verification, outputs: int) -> Iterable[str]:

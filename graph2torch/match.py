@@ -27,11 +27,10 @@ from functools import cached_property
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import numpy_helper
 
-from .errors import RuleError
+from .errors import Graph2TorchError, RuleError
 from .graph import RANDOM, Array, Attribute, Graph, Node, read_attribute
-from .text import one_line, quoted
+from .text import one_line, printable, quoted
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 STEPS = 200  # of each search; the longest one in a policy takes a tenth of that
@@ -163,7 +162,7 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
     """Reads a pattern from ONNX's textual syntax. Raises RuleError, naming `where`, for what isn't a usable pattern."""
     try:
         function = onnx.parser.parse_function(_HEADER + text.strip())
-    except onnx.parser.ParseError as error:
+    except Exception as error:  # ParseError, and what its C++ raises for numbers out of range and for what is no text
         raise RuleError(f"{where}: the pattern is not a valid ONNX function ({one_line(str(error), 200)}).") from None
     constants: dict[str, Array] = {}
     nodes: list[PatternNode] = []
@@ -172,20 +171,22 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
         attributes: dict[str, Attribute] = {}
         captures: dict[str, str] = {}
         for attribute in proto.attribute:
-            if attribute.ref_attr_name:
+            name, reference = printable(attribute.name), printable(attribute.ref_attr_name)
+            if reference:
                 if attribute.type == onnx.AttributeProto.UNDEFINED:
-                    raise RuleError(
-                        f"{where}: `{attribute.name} = @{attribute.ref_attr_name}` needs a type, as in `{attribute.name}: float = @{attribute.ref_attr_name}`."
-                    )
+                    raise RuleError(f"{where}: `{name} = @{reference}` needs a type, as in `{name}: float = @{reference}`.")
                 if attribute.ref_attr_name not in parameters:
-                    raise RuleError(
-                        f"{where}: `@{attribute.ref_attr_name}` is not declared; write `{function.name} <{attribute.ref_attr_name}> (…)`."
-                    )
+                    raise RuleError(f"{where}: `@{reference}` is not declared; write `{printable(function.name)} <{reference}> (…)`.")
                 captures[attribute.name] = attribute.ref_attr_name
             else:
-                attributes[attribute.name] = read_attribute(attribute, where)
+                attributes[attribute.name] = _read(attribute, f"{where}, attribute `{name}`")
         if proto.op_type == "Constant":
-            constants[proto.output[0]] = numpy_helper.to_array(proto.attribute[0].t)
+            value = attributes.get("value")
+            if not isinstance(value, np.ndarray) or len(proto.output) != 1:
+                raise RuleError(f"{where}: a Constant of the pattern needs a value and one name, as in `k = Constant <value = float {{3.0}}> ()`.")
+            constants[proto.output[0]] = value
+        elif not proto.output:
+            raise RuleError(f"{where}: a {printable(proto.op_type, 40)} of the pattern produces nothing.")
         else:
             nodes.append(PatternNode(proto.op_type, tuple(proto.input), tuple(proto.output), attributes, captures))
     pattern = Pattern(
@@ -202,20 +203,28 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
     return replace(pattern, steps=_search_order(pattern, where))
 
 
+def _read(attribute: onnx.AttributeProto, where: str) -> Attribute:
+    try:
+        return read_attribute(attribute, where)
+    except Graph2TorchError as error:  # a graph's faults, which in a pattern are the rule's
+        raise RuleError(str(error)) from None
+
+
 def _check_pattern(pattern: Pattern, where: str) -> None:
     produced = {o for n in pattern.nodes for o in n.outputs}
     read = {v for n in pattern.nodes for v in n.inputs if v}
     known = produced | set(pattern.inputs) | set(pattern.constants)
-    faults = [f"`{v}` is read, but nothing produces it" for v in sorted(read - known)]
-    faults += [f"the input `{v}` is not used" for v in pattern.inputs if v not in read]
-    faults += [f"the output `{v}` is not produced" for v in pattern.outputs if v not in produced]
-    faults += [f"`{v}` is declared constant, but is no input" for v in sorted(pattern.constant_inputs - set(pattern.inputs))]
+    faults = [f"`{printable(v)}` is read, but nothing produces it" for v in sorted(read - known)]
+    faults += [f"the input `{printable(v)}` is not used" for v in pattern.inputs if v not in read]
+    faults += [f"the output `{printable(v)}` is not produced" for v in pattern.outputs if v not in produced]
+    faults += [f"`{printable(v)}` is declared constant, but is no input" for v in sorted(pattern.constant_inputs - set(pattern.inputs))]
     if pattern.variadic and pattern.variadic not in pattern.inputs:
-        faults.append(f"`{pattern.variadic}` is declared variadic, but is no input")
+        faults.append(f"`{printable(pattern.variadic)}` is declared variadic, but is no input")
     if not pattern.nodes:
         faults.append("it has no operators")
     if faults:
-        raise RuleError(f"{where}: the pattern {pattern.name} can't be used: {'; '.join(faults)}.")
+        more = f"; and {len(faults) - 8} more" if len(faults) > 8 else ""
+        raise RuleError(f"{where}: the pattern {printable(pattern.name)} can't be used: {'; '.join(faults[:8])}{more}.")
 
 
 def _search_order(pattern: Pattern, where: str) -> tuple[int, ...]:
@@ -226,7 +235,7 @@ def _search_order(pattern: Pattern, where: str) -> tuple[int, ...]:
         left = [i for i in range(len(pattern.nodes)) if i not in order]
         connected = [i for i in left if seen & set(pattern.nodes[i].outputs)] or [i for i in left if seen & set(pattern.nodes[i].inputs)]
         if not connected:
-            raise RuleError(f"{where}: the pattern {pattern.name} falls into parts that share no value; make rules of them.")
+            raise RuleError(f"{where}: the pattern {printable(pattern.name)} falls into parts that share no value; make rules of them.")
         order.append(connected[-1])
     return tuple(order)
 

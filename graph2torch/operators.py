@@ -29,6 +29,7 @@ from .errors import RuleError
 from .graph import Array, Attribute, Graph, Node
 from .match import Refusal
 from .spec import Block, Expression, Parameter
+from .text import one_line, printable, quoted
 
 INLINE = 16  # integers: a shape, an axis, a slice's bounds stand in the line itself, longer constants become buffers
 _TYPES = frozenset({"float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "bool"})
@@ -317,25 +318,40 @@ def table(family: str, rows: Iterable[Operator], layer: Path) -> Table:
     functions = read_functions(layer)
     operators: dict[str, Operator] = {}
     for row in rows:
+        where, name = f"rules/{family}/operators.py", printable(row.name, 40)
         if row.name in operators:
-            raise RuleError(f"rules/{family}/operators.py has two rows for {row.name}.")
+            raise RuleError(f"{where} has two rows for {name}.")
         if not row.plain and row.name not in functions:
-            raise RuleError(
-                f'rules/{family}/operators.py: {row.name} needs a torch expression, or a function marked @node("{row.name}") in layer.py.'
-            )
+            raise RuleError(f'{where}: {name} needs a torch expression, or a function marked @node("{name}") in layer.py.')
+        if isinstance(row.plain, str) and row.plain and not _is_expression(row.plain):
+            raise RuleError(f"{where}: the text of {name}, {quoted(row.plain)}, is not a Python expression.")
         operators[row.name] = row
-    for name in functions.keys() - operators.keys():
-        raise RuleError(f"rules/{family}/layer.py has a function for {name}, which operators.py doesn't list.")
+    for unlisted in sorted(functions.keys() - operators.keys()):
+        raise RuleError(f"rules/{family}/layer.py has a function for {printable(unlisted, 40)}, which operators.py doesn't list.")
     return Table(family, operators, layer, functions)
+
+
+def _is_expression(text: str) -> bool:
+    """Whether a row's text is one, once its attributes are filled in."""
+    try:
+        ast.parse(re.sub(r"\{\w+\}", "0", text), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for what is nested too deeply
+        return False
+    return True
 
 
 def read_functions(layer: Path) -> Mapping[str, tuple[Function, ...]]:
     """operator → the functions that layer.py marks `@node("…")`, read without running it."""
     functions: dict[str, tuple[Function, ...]] = {}
-    for definition in ast.parse(layer.read_text(encoding="utf-8")).body if layer.is_file() else ():
+    try:
+        body = ast.parse(layer.read_text(encoding="utf-8")).body if layer.is_file() else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two for what is nested too deeply
+        raise RuleError(f"The rule file {quoted(str(layer))} is not Python: {one_line(str(error), 160)}.") from None
+    for definition in body:
         if isinstance(definition, ast.FunctionDef):
             for mark in definition.decorator_list:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "node" and isinstance(mark.args[0], ast.Constant):
+                marked = isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "node"
+                if marked and isinstance(mark, ast.Call) and mark.args and isinstance(mark.args[0], ast.Constant):
                     arguments, operator = definition.args, str(mark.args[0].value)
                     keywords = frozenset(a.arg for a in (*arguments.args, *arguments.kwonlyargs)) - {"outputs"}
                     found = Function(definition.name, len(arguments.args), arguments.vararg is not None, keywords)

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, TypeAlias, cast
 
-from .errors import RuleError
+from .errors import Graph2TorchError, RuleError
 from .graph import Graph, Node
 from .match import Match, Matchable, NearMiss, Pattern, Refusal, match_rules, parse_pattern
 from .operators import Operator, Table, table
@@ -91,6 +91,8 @@ class Rule(Matchable):
                 f"The rule {self.family}/{self.name} accepts {match.nodes[0]} and then can't lift it ({type(error).__name__}: "
                 f"{one_line(str(error), 160)}); its check has to refuse what it can't lift. Please report this model."
             ) from error
+        if not isinstance(block, Block):
+            raise RuleError(f"The rule {self.family}/{self.name} lifts {match.nodes[0]} to a {type(block).__name__}, which has to be a Block.")
         layer = self.folder / "layer.py"
         own = layer.is_file() and not (isinstance(block.code, Module) and block.code.class_name.startswith("nn."))
         return replace(block, rule=self.name, family=self.family, layer=layer if own else None)
@@ -123,7 +125,15 @@ class RuleBook:
 
     def family(self, graph: Graph) -> tuple[str, Family, tuple[Rule, ...]]:
         """The first family that knows the graph; the last one (generic) knows any."""
-        return next((entry for entry in self.families if entry[1].detect(graph)), self.families[-1])
+        for entry in self.families:
+            try:
+                known = entry[1].detect(graph)
+            except Exception as error:
+                what = one_line(f"{type(error).__name__}: {error}", 160)
+                raise RuleError(f"The family {entry[0]} can't tell whether it knows this graph ({what}). Please report this model.") from error
+            if known:
+                return entry
+        return self.families[-1]
 
     def recognise(self, graph: Graph) -> PolicySpec:
         """The policy in a canonical graph: matched, lifted and described by its family."""
@@ -141,7 +151,18 @@ class RuleBook:
                     lifted.append(made)
                 else:
                     refused.append((node, made))
-        spec = family.describe(graph, in_order(graph, lifted), by_name)
+        blocks = in_order(graph, lifted)
+        try:
+            spec = family.describe(graph, blocks, by_name)
+        except Graph2TorchError:
+            raise
+        except Exception as error:
+            raise RuleError(
+                f"The family {label} knows this graph and then can't describe it ({type(error).__name__}: {one_line(str(error), 160)}); "
+                f"its describe has to take any graph that its detect accepts. Please report this model."
+            ) from error
+        if not isinstance(spec, PolicySpec):
+            raise RuleError(f"The family {label} describes this graph by a {type(spec).__name__}, which has to be a PolicySpec.")
         refusals = {node.index: refusal for node, refusal in refused if refusal}
         return replace(spec, unexplained=tuple(node for node, _ in refused), refusals=refusals, near_misses=tuple(misses))
 

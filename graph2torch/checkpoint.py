@@ -34,7 +34,7 @@ class Checkpoint:
     tensors: the policy's state_dict (the entry `module`), as numpy arrays by key
     modules: every entry of the file → its number of tensors and of numbers in them
     step:    the training step it was saved at, if it says
-    unread:  keys whose values are not plain tensors, and keys that are no text, by their type
+    unread:  keys whose values are not plain tensors of real numbers, and keys that are no text, by their type
     """
 
     path: Path
@@ -243,13 +243,13 @@ def _label(key: object) -> str:
 
 
 def _array(value: object, what: str) -> Array | None:
-    """A plain tensor as a read-only array; None for anything else."""
+    """A plain tensor of real numbers as a read-only array; None for anything else."""
     import torch
 
     if not isinstance(value, torch.Tensor):
         return None
     try:
-        if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
+        if value.layout != torch.strided or value.is_quantized or value.is_complex() or value.device.type != "cpu":
             return None
         too_large = value.numel() * value.element_size() > value.untyped_storage().nbytes()
     except Exception:  # a file may give a tensor attributes that hide its methods
@@ -262,7 +262,7 @@ def _array(value: object, what: str) -> Array | None:
         value = value.detach()
         if value.dtype == torch.bfloat16:
             value = value.float()
-        array: Array = np.ascontiguousarray(value.resolve_conj().resolve_neg().numpy()).reshape(tuple(value.shape))
+        array: Array = np.ascontiguousarray(value.resolve_neg().numpy()).reshape(tuple(value.shape))
     except Exception:  # a type that numpy doesn't have, more dimensions than numpy has
         return None
     array.setflags(write=False)

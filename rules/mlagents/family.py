@@ -105,7 +105,8 @@ class Heads:
         self.bounded = "mu"
         for block in blocks:
             if block.rule == "gaussian_sample":
-                self.mu, self.sigma = (dict(block.inputs)[name][0] for name in ("mu", "sigma"))
+                read = dict(block.inputs)  # without one that is a constant
+                self.mu, self.sigma = (read[name][0] if read.get(name) else None for name in ("mu", "sigma"))
                 after = {reader.rule for reader in self.readers.get(block.outputs[0], ())}
                 self.bounded = (
                     "torch.clamp(mu, -3, 3) / 3" if "bounded_action" in after else "torch.tanh(mu)" if "squashed_action" in after else "mu"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from .canonical import canonicalise
 from .errors import UnsupportedGraph
@@ -63,7 +64,20 @@ def pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.Mode
     """The graph with its draws as inputs; with `probes`, what each is drawn like and multiplied with as outputs."""
     if not draws:
         return proto
-    graph = gs.import_onnx(proto)
+    try:
+        with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):  # it prints to stdout, the file's names as they are
+            pinned = _pinned(gs.import_onnx(proto), draws, probes)
+    except Exception as error:  # an empty list among the attributes
+        raise UnsupportedGraph(
+            f"The graph can't be run with given noise ({one_line(str(error), 160)}); please report this model."
+        ) from None
+    # a constant that callers may replace is no constant to onnxruntime's optimiser, which may round otherwise: it stays one
+    constants = {t.name for t in pinned.graph.initializer} - {v.name for v in pinned.graph.input}
+    pinned.graph.input.extend(v for v in proto.graph.input if v.name in constants)
+    return pinned
+
+
+def _pinned(graph: gs.Graph, draws: Sequence[str], probes: bool) -> onnx.ModelProto:
     graph.cleanup()
     tensors = graph.tensors()
     added: list[gs.Tensor] = []
@@ -82,12 +96,7 @@ def pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.Mode
         graph.nodes.append(gs.Node("Identity", inputs=[tensor], outputs=[probe]))
         graph.outputs.append(probe)
     graph.cleanup()
-    try:
-        pinned: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
-    except Exception as error:  # an empty list among the attributes
-        raise UnsupportedGraph(
-            f"The graph can't be run with given noise ({one_line(str(error), 160)}); please report this model."
-        ) from None
+    pinned: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
     return pinned
 
 

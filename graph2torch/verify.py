@@ -28,7 +28,7 @@ from .graph import Array
 from .isomorphism import Alignment
 from .observations import SEED, TORCH_KINDS, like, quick
 from .randomness import Randomness, choices_of, pair_draws, pin, unlike_draw
-from .runtime import session
+from .runtime import check_accepted, session
 from .spec import PolicySpec
 from .text import one_line, quoted
 
@@ -76,6 +76,8 @@ def verify(
     """
     cases = list(quick(spec.graph.inputs, seed)) if not samples else list(like(samples, seed))
     draws = pair_draws(original, rebuilt, alignment)
+    if draws:
+        check_accepted(original)  # as it is: with its draws as inputs it may be valid where it wasn't before
     results: dict[str, Tally] = {}
     torch_results: dict[str, Tally] = {}
     runs: list[str] = []
@@ -150,7 +152,8 @@ def _level(figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: A
     if unequal:
         worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
         level: Level = "close" if all(f.within() for f in unequal) else "differs"
-        return level, f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
+        reason = f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
+        return level, f"{reason}; {alignment.refusal}" if alignment.refusal else reason
     if same_file:
         return "bytes", ""
     if alignment.isomorphic:

@@ -173,10 +173,6 @@ def an_output_of_another_shape(model: onnx.ModelProto) -> None:
     output(model, mean_of_actions(model), ["batch", 7])
 
 
-def weights_that_a_caller_may_replace(model: onnx.ModelProto) -> None:
-    model.graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer)
-
-
 ODD: list[Callable[[onnx.ModelProto], None]] = [
     an_input,
     a_copy_of_an_input,
@@ -184,7 +180,6 @@ ODD: list[Callable[[onnx.ModelProto], None]] = [
     a_value_inside,
     an_output_without_a_shape,
     an_output_of_another_shape,
-    weights_that_a_caller_may_replace,
 ]
 
 
@@ -194,7 +189,17 @@ def test_odd_but_valid(bend: Callable[[onnx.ModelProto], None]) -> None:
     bend(model)
     result = build(model)
     assert result.status == 0, result
-    assert level() == ("bits" if bend is weights_that_a_caller_may_replace else "graph")
+    assert level() == "graph"
+
+
+def test_weights_that_a_caller_may_replace() -> None:
+    """No constants to onnxruntime: it computes with them otherwise, so the rebuilt graph's bits are others, and it is said why."""
+    model = tiny_policy()
+    model.graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer)
+    result = build(model)
+    assert result.status == 1, result
+    assert level() == "close"
+    assert "can be overridden in one graph only" in " ".join(result.out.split())
 
 
 FIXED = [

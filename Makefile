@@ -2,12 +2,13 @@
 PYTHON ?= python3
 PYTHON310 ?= python3.10
 PYTEST_ARGS ?= -n 2
+FUZZ_ARGS ?= --cases 10000
 
 VENV = .venv
 OLDEST = .venv-oldest
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
-.PHONY: help demo test lint test-oldest clean
+.PHONY: help demo test fuzz lint test-oldest clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +18,9 @@ demo: $(VENV)/.installed ## builds the Huggy of assets/ into out/Huggy, and prov
 
 test: $(VENV)/.installed ## the tests, with the versions of constraints.txt (PYTEST_ARGS="-n 2")
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.installed ## hostile files by the thousand (FUZZ_ARGS="--cases 10000 --seed 1"; Linux)
+	$(VENV)/bin/python -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(VENV)/.installed ## style, format and types
 	$(VENV)/bin/ruff check .

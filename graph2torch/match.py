@@ -183,7 +183,9 @@ def parse_pattern(text: str, where: str, constant_inputs: Iterable[str] = (), va
         if proto.op_type == "Constant":
             value = attributes.get("value")
             if not isinstance(value, np.ndarray) or len(proto.output) != 1:
-                raise RuleError(f"{where}: a Constant of the pattern needs a value and one name, as in `k = Constant <value = float {{3.0}}> ()`.")
+                raise RuleError(
+                    f"{where}: a Constant of the pattern needs a value and one name, as in `k = Constant <value = float {{3.0}}> ()`."
+                )
             constants[proto.output[0]] = value
         elif not proto.output:
             raise RuleError(f"{where}: a {printable(proto.op_type, 40)} of the pattern produces nothing.")

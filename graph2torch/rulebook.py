@@ -92,7 +92,9 @@ class Rule(Matchable):
                 f"{one_line(str(error), 160)}); its check has to refuse what it can't lift. Please report this model."
             ) from error
         if not isinstance(block, Block):
-            raise RuleError(f"The rule {self.family}/{self.name} lifts {match.nodes[0]} to a {type(block).__name__}, which has to be a Block.")
+            raise RuleError(
+                f"The rule {self.family}/{self.name} lifts {match.nodes[0]} to a {type(block).__name__}, which has to be a Block."
+            )
         layer = self.folder / "layer.py"
         own = layer.is_file() and not (isinstance(block.code, Module) and block.code.class_name.startswith("nn."))
         return replace(block, rule=self.name, family=self.family, layer=layer if own else None)
@@ -130,7 +132,9 @@ class RuleBook:
                 known = entry[1].detect(graph)
             except Exception as error:
                 what = one_line(f"{type(error).__name__}: {error}", 160)
-                raise RuleError(f"The family {entry[0]} can't tell whether it knows this graph ({what}). Please report this model.") from error
+                raise RuleError(
+                    f"The family {entry[0]} can't tell whether it knows this graph ({what}). Please report this model."
+                ) from error
             if known:
                 return entry
         return self.families[-1]

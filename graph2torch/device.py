@@ -37,7 +37,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """"cpu", "npu:0"."""
+        """ "cpu", "npu:0"."""
         return self.status.device
 
     @property

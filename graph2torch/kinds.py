@@ -98,7 +98,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def parse(name: str) -> tuple[Kind, int]:
-    """"npu" or "npu:1" as its kind and number. Raises DeviceError if `name` is no such name."""
+    """ "npu" or "npu:1" as its kind and number. Raises DeviceError if `name` is no such name."""
     known = "cpu, npu, cuda, xpu or mps, or one of several by its number as in cuda:1"
     found = re.fullmatch(r"([a-z]+)(?::([0-9]{1,4}))?", name, re.ASCII)
     kind = KINDS.get(found[1]) if found else None

@@ -1,14 +1,14 @@
 """Whether a device works, told by a process of its own: a broken plugin or driver may abort or hang whoever asks.
 
-    not-installed     torch has no such device here, or the package that brings it is missing
-    import-failed     torch, or that package, can't be loaded
-    version-mismatch  the package is made for another version of torch
-    no-device         it loads, but there is no such device, or not of this number
-    device-failed     a first addition on it failed
-    wrong-result      a first addition on it gave a wrong sum
-    crashed           the process died of it
-    timed-out         the process didn't answer
-    ready             the addition is right
+not-installed     torch has no such device here, or the package that brings it is missing
+import-failed     torch, or that package, can't be loaded
+version-mismatch  the package is made for another version of torch
+no-device         it loads, but there is no such device, or not of this number
+device-failed     a first addition on it failed
+wrong-result      a first addition on it gave a wrong sum
+crashed           the process died of it
+timed-out         the process didn't answer
+ready             the addition is right
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from .cann import set_env
 from .kinds import KINDS, Kind
 from .text import one_line, printable
 
@@ -201,17 +202,6 @@ def _loading(kind: Kind, error: str) -> str:
     return f"Install {kind.package or 'torch'} again."
 
 
-def set_env() -> str:
-    """CANN's set_env.sh at one of its usual places, or ""."""
-    homes = [os.environ.get(name, "") for name in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")]
-    folders = [*(h for h in homes if h), "/usr/local/Ascend/ascend-toolkit", "/usr/local/Ascend/cann", os.path.expanduser("~/Ascend/ascend-toolkit")]
-    for folder in folders:
-        for path in (f"{folder}/set_env.sh", f"{os.path.dirname(folder.rstrip('/'))}/set_env.sh"):
-            if os.path.isfile(path):
-                return printable(path)
-    return ""
-
-
 def _hidden(kind: Kind) -> str:
     """What the environment hides; Ascend's variable must ascend, else there is no device at all."""
     value = os.environ.get(kind.visible) if kind.visible else None
@@ -271,7 +261,8 @@ def _look(kind: Kind, index: int, versions: dict[str, str]) -> dict[str, Any]:
         simulated = is_simulated(package)
     elif not _built_in(torch, kind):
         return {"state": "not-installed"}
-    device, module = name_of(kind, index), getattr(torch, kind.type, None)
+    device = name_of(kind, index)
+    module: Any = getattr(torch, kind.type, None)
     tell({"stage": f"counting {kind.type} devices"})
     try:
         count = int(module.device_count()) if hasattr(module, "device_count") and kind.type != "cpu" else 1

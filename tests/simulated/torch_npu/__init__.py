@@ -41,8 +41,8 @@ class NpuTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> NpuTensor:
-        made: NpuTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device="npu:0"
+        made: NpuTensor = torch.Tensor._make_wrapper_subclass(
+            cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=torch.device("npu:0")
         )
         made.raw = raw
         return made
@@ -67,7 +67,7 @@ class NpuTensor(torch.Tensor):
         return f"{self.cpu()!r} on npu:0"
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:  # type: ignore[override]
         return _dispatch(op, args, dict(kwargs or {}))
 
 
@@ -94,7 +94,9 @@ def _dispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     for tensor in tensors:
         if not isinstance(tensor, NpuTensor) and tensor.dim() > 0:
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, npu:0 and {tensor.device}! ({name})")
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, npu:0 and {tensor.device}! ({name})"
+            )
     if not (op.is_view or op is aten.detach.default):
         for tensor in tensors:
             _check_type(name, tensor.dtype if isinstance(tensor, NpuTensor) else None)
@@ -163,7 +165,7 @@ def _check_index(device: torch.device | None) -> None:
         raise SimulatedError(f"there is no {device}")
 
 
-class _Module(backend_registration._DummyBackendModule):  # type: ignore[misc]
+class _Module(backend_registration._DummyBackendModule):
     """torch.npu, as far as graph2torch and torch itself call it."""
 
     def __init__(self) -> None:
@@ -191,7 +193,9 @@ class _Module(backend_registration._DummyBackendModule):  # type: ignore[misc]
     set_rng_state = get_rng_state
 
 
-def _empty(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None) -> Any:
+def _empty(
+    size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+) -> Any:
     _check_index(device)
     _check_type("aten::empty", dtype)
     return NpuTensor(torch.empty(size, dtype=dtype, device="cpu"))
@@ -205,7 +209,7 @@ def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = N
 
 # once a process: a device of torch can be named, not renamed
 backend_registration._setup_privateuseone_for_python_backend("npu", backend_module=_Module())
-_LIBRARY = torch.library.Library("aten", "IMPL")
+_LIBRARY: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("empty.memory_format", _empty, "PrivateUse1")
 _LIBRARY.impl("empty_strided", _empty_strided, "PrivateUse1")
 _LIBRARY.impl("_copy_from", lambda source, target, non_blocking=False: _copy(target, source), "PrivateUse1")

@@ -1,0 +1,182 @@
+"""A policy on a device: what it gives there against the same module on the CPU, and against the original in onnxruntime.
+
+No two kinds of hardware round matrix products alike, so on a device equal means within a tolerance; whether the bits are
+the same as well is counted.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from .device import Device, exact, threads
+from .errors import DeviceError, UnsupportedGraph
+from .figures import TOLERANCE, Figures, Tally
+from .graph import Array
+from .observations import TORCH_KINDS, like, quick
+from .randomness import Drawn, Randomness, choices_of, needed_draws, pin
+from .runtime import session
+from .spec import PolicySpec
+from .text import one_line, quoted
+
+
+@dataclass(frozen=True)
+class DeviceCheck:
+    """Figures by output, on everything that onnxruntime ran of the original.
+
+    switches:    what would shorten float32 (tf32, hf32 …), with the values that were in force
+    environment: variables that keep what the device lacks from being computed on the CPU
+    threads:     of torch, on the CPU
+    """
+
+    device: Device
+    against_cpu: tuple[Figures, ...]
+    against_original: tuple[Figures, ...]
+    runs: tuple[str, ...]
+    switches: Mapping[str, bool | str]
+    environment: Mapping[str, str]
+    threads: int
+    tolerance: float = TOLERANCE
+
+    @property
+    def within(self) -> bool:
+        """Whether every output is within tolerance · max(1, largest output) of both references."""
+        return all(f.within(self.tolerance) for f in (*self.against_cpu, *self.against_original))
+
+
+def check_on_device(
+    original: onnx.ModelProto,
+    module: Any,
+    spec: PolicySpec,
+    device: Device,
+    seed: int,
+    samples: Sequence[Mapping[str, Array]] = (),
+) -> DeviceCheck:
+    """Runs a copy of `module` on `device`, `module` itself on the CPU, and `original` in onnxruntime, on the same inputs and noise.
+
+    samples: inputs that are known to make sense; what is made up is then like them
+
+    Raises DeviceError if the device can't run the policy or would do so in another precision, and UnsupportedGraph if
+    onnxruntime ran the original on nothing.
+    """
+    _refuse_float64(module, spec, device)
+    draws = needed_draws(original)
+    choices = choices_of(spec.graph)
+    noises = Randomness(original, draws, [], choices)
+    judge = session(pin(original, draws, probes=False), True, "the original")
+    names = [o.name for o in spec.outputs]
+    against_cpu, against_original = ({name: Tally(name) for name in names} for _ in range(2))
+    runs: list[str] = []
+    with exact(device) as switches, threads() as count:
+        there = moved(module, device)
+        for label, kind, feed in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
+            noise = noises.draw(feed, np.random.default_rng([seed, *label.encode()]), 1.0)
+            expected = _run(judge, feed, dict(zip(draws, noise.drawn, strict=True))) if noise else None
+            if kind not in TORCH_KINDS or noise is None or expected is None:
+                continue
+            here = run_module(module, spec, feed, dict(zip(draws, noise.noise, strict=True)))
+            given = run_module(there, spec, feed, dict(zip(draws, noise.noise, strict=True)), device)
+            for name, a, b, c in zip(names, expected, here, given, strict=True):
+                against_cpu[name].add(b, _settled(noise, choices, name, b, c))
+                against_original[name].add(a, _settled(noise, choices, name, a, c))
+            runs.append(label)
+    if not runs:
+        raise UnsupportedGraph(
+            f"Nothing could be compared on {device.name}: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at."
+        )
+    environment = {name: os.environ.get(name, "") for name in device.kind.environment}
+    return DeviceCheck(
+        device,
+        tuple(t.figures() for t in against_cpu.values()),
+        tuple(t.figures() for t in against_original.values()),
+        tuple(runs),
+        dict(switches),
+        environment,
+        count,
+    )
+
+
+def moved(module: Any, device: Device) -> Any:
+    """A copy of the module on the device. Raises DeviceError if it can't be had there."""
+    try:
+        there = copy.deepcopy(module).to(device.torch)
+        device.synchronise()
+    except Exception as error:
+        raise _cannot(device, "hold this policy", error) from None
+    return there
+
+
+def run_module(
+    module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Mapping[str, Array], device: Device | None = None
+) -> list[Array]:
+    """The module's outputs for inputs by name and noise by the graph's name of what is drawn, computed on `device` (None: the CPU).
+
+    Raises DeviceError if the device fails at it, or gives an output that lies elsewhere.
+    """
+    import torch
+
+    where = device.torch if device else torch.device("cpu")
+    try:
+        arguments = [torch.from_numpy(np.array(feed[i.name])).to(where) for i in spec.inputs]
+        with torch.inference_mode():
+            if spec.noise:
+                given = module.forward.__globals__["Noise"](
+                    *(torch.from_numpy(np.array(noise[value])).to(where) for value in spec.noise.values())
+                )
+                out = module(*arguments, noise=given)
+            else:
+                out = module(*arguments)
+            arrays = [t.cpu().numpy() for t in out]
+    except Exception as error:
+        if device is None:
+            raise
+        raise _cannot(device, "run this policy", error) from None
+    for output, tensor in zip(spec.outputs, out, strict=True):
+        if tensor.device.type != where.type:
+            raise DeviceError(
+                f"The output {quoted(output.name)} of the policy on {where} lies on {tensor.device}: part of it was computed there."
+            )
+    return arrays
+
+
+def _settled(noise: Drawn, choices: Mapping[str, Sequence[str]], name: str, a: Array, b: Array) -> Array:
+    """Of two options that are equally good within the tolerance, either may be called the better one."""
+    return noise.settle(choices[name], a, b) if name in choices else b
+
+
+def _run(judge: Any, feed: Mapping[str, Array], drawn: Mapping[str, Array]) -> list[Array] | None:
+    try:
+        expected: list[Array] = judge.run(None, {**feed, **drawn})
+    except Exception:  # the original itself can't do this batch
+        return None
+    return expected
+
+
+def _refuse_float64(module: Any, spec: PolicySpec, device: Device) -> None:
+    """DeviceError if the policy computes in float64 and the device would make float32 of it."""
+    if device.kind.float64:
+        return
+    for what in _doubles(module, spec):
+        raise DeviceError(
+            f"The policy can't be compared on {device.name}: {what} is float64, which a device of this kind makes float32 of. Build it without --device."
+        )
+
+
+def _doubles(module: Any, spec: PolicySpec) -> Iterable[str]:
+    yield from (f"the input {quoted(i.name)}" for i in spec.inputs if i.dtype == "float64")
+    state = (*module.named_parameters(), *module.named_buffers())
+    yield from (f"the tensor {quoted(name)}" for name, t in state if str(t.dtype) == "torch.float64")
+    yield from (f"what {node} makes" for node in spec.graph.nodes if node.attributes.get("to") == onnx.TensorProto.DOUBLE)
+
+
+def _cannot(device: Device, what: str, error: Exception) -> DeviceError:
+    return DeviceError(
+        f"The device {device.name} can't {what}: {one_line(f'{type(error).__name__}: {error}', 300)}. Nothing was computed on the CPU instead; "
+        f"build without --device, or report the policy."
+    )

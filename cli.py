@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # a broken device plugin must not take the CPU down
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch's exporter would warn about what it does as it should
@@ -39,9 +39,13 @@ if __name__ == "__main__":
 
 import typer  # noqa: E402
 
+if TYPE_CHECKING:
+    from graph2torch.device import Device
+
 P = ParamSpec("P")
 
-EXIT = """Exit status: 0 equal; 1 different, and everything was written; 2 trouble, and nothing was written; 130 interrupted."""
+EXIT = """Exit status: 0 equal; 1 different, and everything was written; 2 trouble, and nothing was written; 3 the device asked for
+is not usable; 130 interrupted."""
 
 app = typer.Typer(
     name="graph2torch",
@@ -141,6 +145,11 @@ RulesOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", metavar="DEVICE", help="cpu, npu, cuda, xpu or mps, or one of several: cuda:1. Never another than this one."),
+]
+
 
 @app.command(epilog=EXIT)
 @guarded
@@ -157,6 +166,7 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Replace an output folder that graph2torch wrote before.")] = False,
     weights: Annotated[str, typer.Option(help="Whose weights to take: 'checkpoint' or 'onnx'.")] = "checkpoint",
     rules: RulesOption = None,
+    device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json), and print how equal it is."""
@@ -166,7 +176,8 @@ def build(
     from graph2torch.build import report
 
     with Progress(as_json) as note:
-        made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), progress=note)  # type: ignore[arg-type]
+        there = asked_for(device, note)
+        made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), device=there, progress=note)  # type: ignore[arg-type]
     target = output if output is not None else Path(model.stem)
     if as_json:
         print_json(report(made, {}) | {"output": str(target)})
@@ -175,6 +186,17 @@ def build(
 
         show_build(made, target)
     raise typer.Exit(0 if made.equal else 1)
+
+
+def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
+    """The device, if it is another than the CPU; torch isn't imported for the CPU alone."""
+    if device == "cpu":
+        return None
+    from graph2torch.device import resolve
+    from graph2torch.text import printable
+
+    note(f"trying {printable(device, 20)}")
+    return resolve(device)
 
 
 @app.command(epilog=EXIT)

@@ -35,7 +35,9 @@ from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
     from .causes import Cause
+    from .device import Device
     from .divergence import Divergence
+    from .on_device import DeviceCheck
     from .verify import Verification
 
 MAX_BUILT = (
@@ -55,7 +57,10 @@ class Recognised:
 
 @dataclass(frozen=True)
 class Build:
-    """What a build made: the source, the weights, the re-exported graph, the original with a function a block, how equal it is, and why."""
+    """What a build made: the source, the weights, the re-exported graph, the original with a function a block, how equal it is, and why.
+
+    on_device: the same policy on another device than the CPU, where one was asked for
+    """
 
     recognised: Recognised
     bindings: Bindings
@@ -69,6 +74,7 @@ class Build:
     witness: Mapping[str, Any] = field(default_factory=dict)
     divergence: Divergence | None = None
     causes: tuple[Cause, ...] = ()
+    on_device: DeviceCheck | None = None
 
     @property
     def spec(self) -> PolicySpec:
@@ -76,11 +82,16 @@ class Build:
 
     @property
     def equal(self) -> bool:
-        """Whether exit status 0 is due: the rebuilt graph is bit-equal, and the pair is one unless the graph's weights were asked for."""
+        """Whether exit status 0 is due.
+
+        It is if the rebuilt graph is bit-equal, the pair is one unless the graph's weights were asked for, and a device that was
+        asked for gives the same within the tolerance.
+        """
         from .verify import EQUAL
 
         apart = self.weights_from == "checkpoint" and self.pair.verdict in ("drift", "other step")
-        return self.verification.level in EQUAL and not apart
+        off = self.on_device is not None and not self.on_device.within
+        return self.verification.level in EQUAL and not apart and not off
 
 
 def recognise(path: str | Path, rules: tuple[str | Path, ...] = (), most: int = MAX_NODES) -> Recognised:
@@ -100,12 +111,13 @@ def build_policy(
     *,
     weights: Weights = "checkpoint",
     rules: tuple[str | Path, ...] = (),
+    device: Device | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
-    """Rebuilds the policy in memory and verifies it (the quick tier); nothing is written.
+    """Rebuilds the policy in memory and verifies it (the quick tier), on `device` as well if it is another than the CPU; nothing is written.
 
-    Raises Graph2TorchError: the files can't be read, the graph holds operators that no rule explains, or the checkpoint
-    is of another network and `weights` isn't "onnx".
+    Raises Graph2TorchError: the files can't be read, the graph holds operators that no rule explains, the checkpoint
+    is of another network and `weights` isn't "onnx", or the device can't run the policy.
     """
     progress(f"reading {where(Path(onnx_path))}")
     recognised = recognise(onnx_path, rules, MAX_BUILT)
@@ -116,7 +128,7 @@ def build_policy(
         progress(f"reading {where(Path(checkpoint_path))}")
         _, family, _ = recognised.book.family(recognised.spec.graph)
         checkpoint = load_checkpoint(checkpoint_path, family.policy_module())
-    return rebuild(recognised, checkpoint, weights, progress)
+    return rebuild(recognised, checkpoint, weights, progress, device=device)
 
 
 def rebuild(
@@ -125,6 +137,7 @@ def rebuild(
     weights: Weights = "checkpoint",
     progress: Progress = lambda _: None,
     samples: Sequence[Mapping[str, Array]] = (),
+    device: Device | None = None,
 ) -> Build:
     """From a policy that was recognised to one that is built, exported and verified, all in memory.
 
@@ -160,11 +173,17 @@ def rebuild(
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
         divergence, causes = (None, ()) if verification.level in EQUAL else _parting(recognised, rebuilt, copy, samples)
+        on_device = None
+        if device is not None and device.kind.type != "cpu":
+            from .on_device import check_on_device
+
+            progress(f"running on {device.name}")
+            on_device = check_on_device(recognised.model.proto, module, spec, device, verification.seed, samples)
     architecture = lifted(spec, recognised.model.proto, recognised.book)
     check_lifted(architecture, spec, recognised.model.proto)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     found = witness(alignment, spec.graph, copy)
-    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found, divergence, causes)
+    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found, divergence, causes, on_device)
 
 
 def _parting(
@@ -190,6 +209,7 @@ def build(
     force: bool = False,
     weights: Weights = "checkpoint",
     rules: tuple[str | Path, ...] = (),
+    device: Device | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
     """`build_policy`, written to the folder `output` (default: the .onnx file's name without its ending).
@@ -198,7 +218,7 @@ def build(
     """
     target = Path(output) if output is not None else Path(Path(onnx_path).stem)
     check_output(target, force)
-    made = build_policy(onnx_path, checkpoint_path, weights=weights, rules=rules, progress=progress)
+    made = build_policy(onnx_path, checkpoint_path, weights=weights, rules=rules, device=device, progress=progress)
     progress(f"writing {printable(str(target))}")
     write(made, target, force)
     return made
@@ -447,8 +467,28 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "witness": dict(made.witness),
         "divergence": made.divergence
         and {**made.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in made.causes]},
+        "device": None if made.on_device is None else _device(made.on_device, figures),
         "versions": versions(),
         "files": files,
+    }
+
+
+def _device(check: DeviceCheck, figures: Callable[[Any], list[dict[str, Any]]]) -> dict[str, Any]:
+    """The facts of a policy on a device; a simulated one is called so."""
+    status = check.device.status
+    return {
+        "name": check.device.name,
+        "model": status.model,
+        "simulated": status.simulated,
+        "versions": dict(status.versions),
+        "within": check.within,
+        "tolerance": check.tolerance,
+        "against_cpu": figures(check.against_cpu),
+        "against_original": figures(check.against_original),
+        "runs": list(check.runs),
+        "precision": dict(check.switches),
+        "environment": dict(check.environment),
+        "threads": check.threads,
     }
 
 

@@ -16,10 +16,11 @@ from graph2torch.text import printable, quoted
 if TYPE_CHECKING:
     from graph2torch.bind import Binding, Bindings
     from graph2torch.build import Build
-    from graph2torch.figures import Figures
     from graph2torch.spec import Block, PolicySpec
     from graph2torch.verify import Verification
 
+from .device import show_device_check
+from .figures import figures_table, runs_of
 from .page import Page, counted
 from .pair import MEANINGS, show_beside, show_cause
 from .parts import covered
@@ -65,6 +66,8 @@ def show_build(made: Build, target: Path) -> None:
     _show_weights(page, spec, bindings)
     _show_verdict(page, made)
     _show_level(page, made)
+    if made.on_device is not None:
+        show_device_check(page, made.on_device)
     _show_build_warnings(page, made)
     from graph2torch.build import FILES
 
@@ -196,10 +199,10 @@ def _show_level(page: Page, made: Build) -> None:
         page.line(f"not {ORDER[max(ORDER.index(checked.level) - 1, 0)]}, because {checked.reason}")
     for text in _compared(checked, len(made.spec.outputs)):
         page.line(text)
-    page.table(_figures(checked.rebuilt), indent=4)
+    page.table(figures_table(checked.rebuilt), indent=4)
     why = ", which round matrix products differently" if checked.level in EQUAL and any(f.differing for f in checked.module) else ""
     page.line(f"the torch module against the original in onnxruntime{why}:")
-    page.table(_figures(checked.module), indent=4)
+    page.table(figures_table(checked.module), indent=4)
     if equal := [printable(f.output) for f in checked.module if not f.differing]:
         page.line(f"bit-equal: {', '.join(equal)}", indent=4)
     if made.divergence:
@@ -214,40 +217,9 @@ def _compared(checked: Verification, outputs: int) -> Iterable[str]:
     inner = len(checked.rebuilt) - outputs
     things = f"{outputs} outputs" + (f" and {inner} values inside that the noise meets" if inner > 0 else "")
     result = f"all {numbers:,} numbers bit-equal" if not unequal else f"{unequal:,} of {numbers:,} numbers differ"
-    yield f"rebuilt.onnx against the original, in onnxruntime: {result} ({things}; {_runs(checked.runs)})"
+    yield f"rebuilt.onnx against the original, in onnxruntime: {result} ({things}; {runs_of(checked.runs)})"
     if checked.refused:
         yield f"not tried, because onnxruntime does not run the original on it: {', '.join(checked.refused)}"
-
-
-def _runs(runs: Sequence[str]) -> str:
-    """ "18 runs: batch 1, 3, 16; ordinary, zero inputs; optimiser on and off"."""
-    parts = [m.groups() for run in runs if (m := re.fullmatch(r"batch (\d+) (.+), optimiser (on|off)", run))]
-    if len(parts) < len(runs) or not runs:
-        return f"{len(runs)} runs"
-    batches, kinds, optimiser = (list(dict.fromkeys(column)) for column in zip(*parts, strict=True))
-    return f"{len(runs)} runs: batch {', '.join(sorted(batches, key=int))}; {', '.join(kinds)} inputs; optimiser {' and '.join(optimiser)}"
-
-
-def _figures(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
-    """A table of those that differ, with its head."""
-    rows = [
-        (
-            printable(f.output, 60),
-            f"{f.differing:,} of {f.compared:,}",
-            f"{f.max_abs:.2g}",
-            "–" if f.max_ulps is None else f"{f.max_ulps:,}",
-            _cosine(f.cosine),
-        )
-        for f in figures
-        if f.differing
-    ]
-    return [("", "differing", "max abs", "ulp", "cosine"), *rows] if rows else []
-
-
-def _cosine(cosine: float | None) -> str:
-    if cosine is None:
-        return "–"
-    return "1" if cosine == 1 else f"1 − {1 - cosine:.0e}" if cosine > 0.999 else f"{cosine:.4g}"
 
 
 def _show_build_warnings(page: Page, made: Build) -> None:

@@ -255,6 +255,26 @@ def rules(
         show(found)
 
 
+@app.command(epilog="Exit status: 0 everything works on the CPU; 2 something doesn't; 3 the device asked for is not usable.")
+@guarded
+def doctor(
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="DEVICE", help="The device that has to work: cpu, npu, cuda:1 …", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what this machine can do: versions, devices, onnxruntime, and what to do about what is wrong with them."""
+    from graph2torch.doctor import examine, report
+    from graph2torch.show.doctor import show_examination
+
+    found = examine(device)
+    if as_json:
+        print_json(report(found))
+    else:
+        show_examination(found)
+    raise typer.Exit(found.exit_status)
+
+
 # ---------------------------------------------------------------------------------------------- running it
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

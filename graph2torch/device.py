@@ -5,6 +5,7 @@ A device that was asked for and isn't usable is an error (exit status 3); nothin
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -67,9 +68,10 @@ def resolve(name: str, timeout: float = TIME_OUT) -> Device:
         raise DeviceError(f"The device {status.device} can't be used: {explain(status)} Nothing was computed on the CPU instead.")
     import torch
 
-    if kind.package:
-        __import__(kind.package)
     try:
+        if kind.package:
+            with _unheard():
+                importlib.import_module(kind.package)
         device = torch.device(status.device)
         module = getattr(torch, kind.type)  # as torch.get_device_module, which torch 2.1 lacks
         if hasattr(module, "set_device"):
@@ -83,6 +85,26 @@ def resolve(name: str, timeout: float = TIME_OUT) -> Device:
 
 def cpu() -> Device:
     return resolve("cpu")
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """What a package prints to stdout while it is imported goes nowhere: stdout holds what the command prints, one JSON document perhaps."""
+    try:
+        sys.stdout.flush()
+        kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # there is no stdout
+        yield
+        return
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _no_fall_back(kind: Kind) -> None:

@@ -171,8 +171,7 @@ def explain(status: Status) -> str:
         simulated = ", simulated: it computes on the CPU and says nothing of precision or speed" if status.simulated else ""
         return f"{status.model or kind.words}{simulated}"
     if status.state == "not-installed":
-        missing = f"{kind.package} is not installed" if kind.package else f"{what} is built without it"
-        return f"{missing}: {fix}."
+        return f"{lacking(status)}: {fix}."
     if status.state == "import-failed":
         return f"{status.detail}. {_loading(kind, status.detail)}"
     if status.state == "version-mismatch":
@@ -191,6 +190,12 @@ def explain(status: Status) -> str:
         f"the process that tried it came to harm: {status.detail}. Its driver may not fit {what}; `python -c 'import "
         f"{kind.package or 'torch'}'` shows the whole of it."
     )
+
+
+def lacking(status: Status) -> str:
+    """What isn't there of a device that is not installed."""
+    kind = KINDS[status.device.partition(":")[0]]
+    return f"{kind.package} is not installed" if kind.package else f"torch {status.versions.get('torch', '')} is built without it"
 
 
 def _loading(kind: Kind, error: str) -> str:
@@ -242,9 +247,10 @@ def _look(kind: Kind, index: int, versions: dict[str, str]) -> dict[str, Any]:
                 return mismatch
     tell({"stage": "importing torch"})
     try:
+        import numpy as np
         import torch
     except BaseException as error:
-        return {"state": "import-failed", "detail": f"torch can't be loaded: {_first_line(error)}"}
+        return {"state": "import-failed", "detail": f"torch or numpy can't be loaded: {_first_line(error)}"}
     versions["torch"] = str(torch.__version__)
     simulated = False
     if kind.package:
@@ -271,10 +277,10 @@ def _look(kind: Kind, index: int, versions: dict[str, str]) -> dict[str, Any]:
         if index >= count:
             return {"state": "no-device", "count": count, "detail": _why_none(module) if count == 0 and kind.type == "cuda" else ""}
         tell({"stage": f"adding on {device}"})
-        total = (torch.tensor([1.0, 2.0, 3.0, 4.0]).to(device) + 1).cpu()
+        total = (torch.from_numpy(np.array([1, 2, 3, 4], np.float32)).to(device) + 1).cpu()
         if hasattr(module, "synchronize"):
             module.synchronize()
-        result = [float(x) for x in total.tolist()]
+        result = [float(x) for x in total.numpy()]
         if result != [2.0, 3.0, 4.0, 5.0]:
             return {"state": "wrong-result", "count": count, "detail": f"[1, 2, 3, 4] + 1 gave {result}"}
     except BaseException as error:

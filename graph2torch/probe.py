@@ -178,8 +178,8 @@ def explain(status: Status) -> str:
         return f"{status.detail}: `pip install {kind.package.replace('_', '-')}=={ours}`."
     if status.state == "no-device":
         if status.count:
-            few = f"only {name_of(kind)}" if status.count == 1 else f"{name_of(kind)} to {name_of(kind, status.count - 1)}"
-            return f"there is {few}{_hidden(kind)}."
+            few = f"only {name_of(kind)}" if status.count == 1 else f"only {name_of(kind)} to {name_of(kind, status.count - 1)}"
+            return f"there {'is' if status.count == 1 else 'are'} {few}{_hidden(kind)}."
         reason = f" ({status.detail})" if status.detail else ""
         return f"no {kind.words} is found{reason}{_hidden(kind)}: {kind.driver}."
     if status.state == "wrong-result":

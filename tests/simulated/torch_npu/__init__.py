@@ -182,7 +182,7 @@ class _Module(backend_registration._DummyBackendModule):
         COUNTS["waits"] += 1
 
     def get_device_name(self, device: object = None) -> str:
-        return "simulated on the CPU"
+        return "stand-in"
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]

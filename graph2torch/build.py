@@ -183,7 +183,21 @@ def rebuild(
     check_lifted(architecture, spec, recognised.model.proto)
     tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     found = witness(alignment, spec.graph, copy)
-    return Build(recognised, bindings, source, save(tensors), rebuilt, architecture, verification, pair, weights, found, divergence, causes, on_device)
+    return Build(
+        recognised,
+        bindings,
+        source,
+        save(tensors),
+        rebuilt,
+        architecture,
+        verification,
+        pair,
+        weights,
+        found,
+        divergence,
+        causes,
+        on_device,
+    )
 
 
 def _parting(

@@ -1,4 +1,4 @@
-"""How time and memory grow with a graph: reading, canonical form, matching, naming, laying on each other.
+"""How time and memory grow with a graph: reading, canonical form, matching, laying on each other.
 
     python benchmarks/scaling.py [--sizes 1000 10000 100000] [--shapes policy chain …] [--repeats 3] [--seed 0] [--json FILE]
 
@@ -35,7 +35,7 @@ from measure import environment, table, versions, write_json
 from onnx import TensorProto, helper, numpy_helper
 
 WIDTH = 4
-STAGES = ("load", "canonicalise", "match", "recognise", "align")
+STAGES = ("load", "canonicalise", "match", "align")
 
 
 class Writer:
@@ -191,7 +191,6 @@ def measured(model: Path, other: Path) -> dict[str, float]:
     graph = timed("load", load, model).graph
     canonical = timed("canonicalise", canonicalise, graph)
     timed("match", match_rules, canonical, rules)
-    timed("recognise", book.recognise, canonical)
     figures["nodes"] = len(graph.nodes)
     alignment = timed("align", align, canonical, canonicalise(load(other).graph))
     if not alignment.isomorphic:

@@ -183,6 +183,8 @@ class _Canonicaliser:
 
     def attributes_to_operands(self, node: Node) -> Node:
         since, operands = OPERANDS.get(node.op, (0, ()))
+        if not operands and node.op not in _EXPLICIT and node.op != "Reshape" and node.inputs[-1:] != ("",):
+            return node
         attributes = dict(node.attributes)
         inputs, spelled = list(node.inputs), list(node.spelled)
         if self.graph.opset < since:
@@ -224,6 +226,8 @@ class _Canonicaliser:
 
     def trim(self, node: Node) -> Node:
         """Without the attributes that equal the operator's default."""
+        if not node.attributes:
+            return node
         defaults = _defaults(node.op, self.graph.opset)
         explicit = _EXPLICIT.get(node.op, ("", None))[0]
         if node.op in _LIKE and node.attributes.get("dtype") == onnx.TensorProto.FLOAT and self.like_float32(node):

@@ -13,9 +13,9 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
@@ -155,8 +155,18 @@ class Graph:
             names.append(self.aliases[names[-1]])
         return tuple(names)
 
-    def users(self) -> dict[str, list[Node]]:
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """value → the node that makes it."""
+        return {value: node for node in self.nodes for value in node.outputs if value}
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[Node]]:
         """value → the nodes that read it, each once per operand."""
+        return self.users()
+
+    def users(self) -> dict[str, list[Node]]:
+        """`readers`, made anew."""
         users: dict[str, list[Node]] = {}
         for node in self.nodes:
             for value in node.inputs:

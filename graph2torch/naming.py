@@ -93,13 +93,15 @@ def outputs_of(graph: Graph) -> tuple[Output, ...]:
 def _own_tensors(blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:
     """Tensors of single operators become the policy's own, called as the graph calls them, each once."""
     places: dict[str, str] = {}
+    used = taken | MEMBERS
     named = []
     for block in blocks:
         if block.rule not in rules:
             for parameter in block.parameters:
                 if parameter.value not in places:
-                    places[parameter.value] = identifier(parameter.value, taken | MEMBERS, "constant")
+                    places[parameter.value] = identifier(parameter.value, used, "constant")
                     taken.add(places[parameter.value])
+                    used.add(places[parameter.value])
             block = replace(block, parameters=tuple(replace(p, place=places[p.value]) for p in block.parameters))
         named.append(block)
     return tuple(named)

@@ -336,10 +336,10 @@ class Coverage:
 
 def block_of(match: Match, code: Module | Expression, parameters: tuple[Parameter, ...] = (), **more: object) -> Block:
     """The block of a match: inputs, outputs and nodes taken from it. `more` goes to Block."""
-    weights = {p.value for p in parameters} | set(match.graph.constants)
+    weights = {p.value for p in parameters}
     inputs = []
     for name in match.pattern.inputs:
-        values = tuple(v for v in match.operands(name) if v not in weights)
+        values = tuple(v for v in match.operands(name) if v not in weights and v not in match.graph.constants)
         if values:
             inputs.append((name, values))
     nodes = tuple(sorted({i for n in match.nodes for i in (n.index, *n.through)}))

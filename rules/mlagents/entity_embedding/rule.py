@@ -73,7 +73,7 @@ def _rank(graph: Graph, value: str) -> int:
     for given in graph.inputs:
         if given.name == value:
             return len(given.shape)
-    maker = next((node for node in graph.nodes if value in node.outputs), None)
+    maker = graph.producers.get(value)
     if maker is not None and maker.op == "Reshape" and maker.inputs[1] in graph.constants:
         return graph.constants[maker.inputs[1]].size
     return 0

@@ -4,10 +4,9 @@ Below opset 13 Softmax flattens all axes from `axis` on, which is torch's softma
 this rule takes matrices, [batch, options], and nothing else.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from graph2torch.graph import Graph, Node
+from graph2torch.graph import Graph
 from graph2torch.match import Match, Refusal
 from graph2torch.spec import Block, Expression, Place, block_of
 
@@ -32,36 +31,41 @@ def check(match: Match) -> Refusal | None:
     return None
 
 
+FAR = 1000  # values; between a layer and its softmax a policy has about ten
+
+
 def is_matrix(graph: Graph, value: str) -> bool:
     """Whether a value surely has two axes: it comes from Gemm or from inputs of two axes, element by element."""
-    producer = {output: node for node in graph.nodes for output in node.outputs}
-    ranks = {i.name: len(i.shape) for i in graph.inputs} | {name: array.ndim for name, array in graph.constants.items()}
+    ranks = {i.name: len(i.shape) for i in graph.inputs}
     todo, seen, found = [value], set(), False
     while todo:
         name = todo.pop()
         if not name or name in seen:
             continue
         seen.add(name)
-        if name in ranks:
-            found |= ranks[name] == 2
-            if ranks[name] > 2:
+        if len(seen) > FAR:
+            return False
+        rank = graph.constants[name].ndim if name in graph.constants else ranks.get(name)
+        if rank is not None:
+            found |= rank == 2
+            if rank > 2:
                 return False
-        elif producer[name].op == "Gemm":
+        elif graph.producers[name].op == "Gemm":
             found = True
-        elif producer[name].op in ("Slice", "Clip"):
-            todo.append(producer[name].inputs[0])
-        elif (total := sum_over_one_axis(graph, producer, name)) is not None:
+        elif graph.producers[name].op in ("Slice", "Clip"):
+            todo.append(graph.producers[name].inputs[0])
+        elif (total := sum_over_one_axis(graph, name)) is not None:
             todo.append(total)
-        elif producer[name].op in ELEMENTWISE:
-            todo += producer[name].inputs
+        elif graph.producers[name].op in ELEMENTWISE:
+            todo += graph.producers[name].inputs
         else:
             return False
     return found
 
 
-def sum_over_one_axis(graph: Graph, producer: Mapping[str, Node], name: str) -> str | None:
+def sum_over_one_axis(graph: Graph, name: str) -> str | None:
     """What is summed, where `name` is a sum over one axis that is put back as an axis of one: it has as many axes."""
-    unsqueeze, total = producer[name], producer.get(producer[name].inputs[0])
+    unsqueeze, total = graph.producers[name], graph.producers.get(graph.producers[name].inputs[0])
     if unsqueeze.op != "Unsqueeze" or total is None or total.op != "ReduceSum" or total.attributes != {"keepdims": 0}:
         return None
     axes = [graph.constants.get(node.inputs[1]) if len(node.inputs) == 2 else None for node in (unsqueeze, total)]

@@ -16,8 +16,11 @@ NEAR_MISS = (
 
 def check(match: Match) -> Refusal | None:
     action = match.values["y"]
-    others = any(action in node.inputs for node in match.graph.nodes)
-    return None if action in match.graph.results and not others else Refusal("it is no action: something else reads it", match.nodes[0])
+    return (
+        None
+        if action in match.graph.results and action not in match.graph.readers
+        else Refusal("it is no action: something else reads it", match.nodes[0])
+    )
 
 
 def lift(match: Match) -> Block:

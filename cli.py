@@ -180,7 +180,7 @@ def build(
         made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), device=there, progress=note)  # type: ignore[arg-type]
     target = output if output is not None else Path(model.stem)
     if as_json:
-        print_json(report(made, {}) | {"output": str(target)})
+        print_json(report(made, {}, target) | {"output": str(target)})
     else:
         from graph2torch.show.build import show_build
 
@@ -219,6 +219,54 @@ def inspect(
         print_json(found)
     else:
         show_inspection(found)
+
+
+VERIFY_EXIT = (
+    """Exit status: 0 equal; 1 different; 2 trouble (a file is missing, unreadable or another one; model.py fails); 130 interrupted."""
+)
+
+
+@app.command(epilog=VERIFY_EXIT)
+@guarded
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
+    original: Annotated[
+        Path | None,
+        typer.Argument(help="The .onnx it was built from; default: where it lay at the build.", show_default=False),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=1_000_000, help="Random observations on top of what is always tried.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything that is random.")] = 20240611,
+    observations: Annotated[
+        Path | None,
+        typer.Option("--observations", help="A file of observations to try too: .npz, .npy, .json or .csv.", show_default=False),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="What torch may be off by from onnxruntime, times max(1, largest output).")
+    ] = 1e-5,
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a folder that build wrote against its original again, on much more: edges, masks, memory, samples, block by block."""
+    from graph2torch.deep import report, verify_folder
+
+    with Progress(as_json) as note:
+        found = verify_folder(
+            folder,
+            original,
+            samples=samples,
+            seed=seed,
+            observations=observations,
+            tolerance=tolerance,
+            rules=tuple(rules or ()),
+            progress=note,
+        )
+    if as_json:
+        print_json(report(found))
+    else:
+        from graph2torch.show.verify import show_verification
+
+        show_verification(found)
+    raise typer.Exit(0 if found.equal else 1)
 
 
 @app.command()

@@ -25,6 +25,7 @@ from .checkpoint import Checkpoint, load_checkpoint
 from .contract import to_json
 from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
+from .figures import finite
 from .files import deferred, where
 from .graph import MAX_NODES, Array, Graph, Model, check_memory, load, read_graph
 from .lifted import check_lifted, lifted
@@ -210,7 +211,7 @@ def _parting(
     from .observations import SEED, like
 
     found = correspond(recognised.spec.graph, copy)
-    feeds = [(label, feed) for label, _, feed in like(samples, SEED)] if samples else None
+    feeds = [(case.label, case.feed) for case in like(samples, SEED)] if samples else None
     divergence = first_divergence(recognised.model, rebuilt, feeds, found=found, blocks=recognised.spec.blocks)
     return divergence, likely_causes(recognised.spec.graph, copy, found, divergence) if divergence else ()
 
@@ -289,7 +290,7 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "rebuilt.onnx": made.rebuilt.SerializeToString(),
         "lifted.onnx": made.lifted.SerializeToString(),
     }
-    document = report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()})
+    document = report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}, target)
     contents["report.json"] = (_short_lists(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False)) + "\n").encode()
     with deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
@@ -375,16 +376,25 @@ def unbuildable(recognised: Recognised) -> str:
     )
 
 
-def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
-    """The facts of a build as JSON: level, inputs, architecture, every parameter's origin, coverage, figures, what corresponds."""
+def _seen_from(target: Path, path: Path) -> str:
+    """`path` as it is reached from the folder `target`, so that both can be moved together."""
+    there = os.path.abspath(path)  # noqa: PTH100 # links stay: data kept outside a model lies beside the link
+    try:
+        return Path(os.path.relpath(there, os.path.realpath(target))).as_posix()
+    except ValueError:  # on another drive
+        return there
+
+
+def report(made: Build, files: dict[str, str], target: Path | None = None) -> dict[str, Any]:
+    """The facts of a build as JSON: level, inputs, architecture, every parameter's origin, coverage, figures, what corresponds.
+
+    target: the folder it is written to; with it the report says where the original lies, seen from there
+    """
     model, spec, bindings, checked = made.recognised.model, made.spec, made.bindings, made.verification
     checkpoint, coverage = bindings.checkpoint, spec.coverage()
 
     def number(x: float | None) -> float | str | None:
         return x if x is None or np.isfinite(x) else str(x)
-
-    def figures(items: Any) -> list[dict[str, Any]]:
-        return [{k: number(v) if isinstance(v, float) else v for k, v in asdict(f).items()} for f in items]
 
     return {
         "graph2torch": __version__,
@@ -392,6 +402,7 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "reason": checked.reason,
         "original": {
             "file": model.path.name,
+            "path": _seen_from(target, model.path) if target else None,
             "sha256": model.sha256,
             "bytes": model.size,
             "exporter": spec.graph.producer,
@@ -403,6 +414,7 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         if checkpoint is None
         else {
             "file": checkpoint.path.name,
+            "path": _seen_from(target, checkpoint.path) if target else None,
             "sha256": checkpoint.sha256,
             "bytes": checkpoint.size,
             "step": checkpoint.step,
@@ -471,8 +483,8 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         },
         "near_misses": _near_misses(made.recognised),
         "verification": {
-            "rebuilt": figures(checked.rebuilt),
-            "torch": figures(checked.module),
+            "rebuilt": [finite(asdict(f)) for f in checked.rebuilt],
+            "torch": [finite(asdict(f)) for f in checked.module],
             "runs": list(checked.runs),
             "not_run_by_the_original": list(checked.refused),
             "seed": checked.seed,
@@ -481,13 +493,13 @@ def report(made: Build, files: dict[str, str]) -> dict[str, Any]:
         "witness": dict(made.witness),
         "divergence": made.divergence
         and {**made.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in made.causes]},
-        "device": None if made.on_device is None else _device(made.on_device, figures),
+        "device": None if made.on_device is None else _device(made.on_device),
         "versions": versions(),
         "files": files,
     }
 
 
-def _device(check: DeviceCheck, figures: Callable[[Any], list[dict[str, Any]]]) -> dict[str, Any]:
+def _device(check: DeviceCheck) -> dict[str, Any]:
     """The facts of a policy on a device; a simulated one is called so."""
     status = check.device.status
     return {
@@ -497,8 +509,8 @@ def _device(check: DeviceCheck, figures: Callable[[Any], list[dict[str, Any]]]) 
         "versions": dict(status.versions),
         "within": check.within,
         "tolerance": check.tolerance,
-        "against_cpu": figures(check.against_cpu),
-        "against_original": figures(check.against_original),
+        "against_cpu": [finite(asdict(f)) for f in check.against_cpu],
+        "against_original": [finite(asdict(f)) for f in check.against_original],
         "runs": list(check.runs),
         "precision": dict(check.switches),
         "environment": dict(check.environment),

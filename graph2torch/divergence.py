@@ -176,7 +176,7 @@ class _Side:
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         _set_outputs(copy, [*ends, *draws])  # what leads to them alone stays, when the draws are taken out
-        self.proto, self.draws, self.what = pin(copy, draws, probes=False), frozenset(draws), what
+        self.proto, self.draws, self.what = pin(copy, draws), frozenset(draws), what
         self.running: Any = None
         self.wanted: list[str] = []
 
@@ -247,7 +247,7 @@ class _Search:
         except Graph2TorchError as error:  # refused by onnxruntime, or random numbers of a fixed shape
             self.refusal = f"they can't be run with the same noise ({one_line(str(error), 160)})"
             return None
-        for label, feed in feeds if feeds is not None else ((label, feed) for label, _, feed in quick(self.a.inputs, seed)):
+        for label, feed in feeds if feeds is not None else ((case.label, case.feed) for case in quick(self.a.inputs, seed)):
             case = self.case(label, feed, noise, drawn[0], own, shared, seed)
             if case is None:
                 continue

@@ -38,7 +38,7 @@ def emit(spec: PolicySpec, origin: Provenance) -> str:
 
 
 def emit_inner(spec: PolicySpec, values: Sequence[str]) -> str:
-    """The source of `inner(self, inputs…)`, which computes inner `values` of the graph with the policy's own layers."""
+    """The source of `inner(self, inputs…, noise=None)`, which computes inner `values` of the graph with the policy's own layers."""
     return _Writer(spec, Provenance("", (), {})).inner(values)
 
 
@@ -203,7 +203,7 @@ class _Writer:
     def inner(self, values: Sequence[str]) -> str:
         body, names = self.statements(values, keep_labels=False)
         results = ", ".join(ast.unparse(names[value]) for value in values)
-        return "\n".join([f"def inner({self.signature()}):", *body, f"        return [{results}]"])
+        return "\n".join([f"def inner({self.signature()}, noise=None):", *body, f"        return [{results}]"])
 
     def statements(self, wanted: Sequence[str], keep_labels: bool, result: Method | None = None) -> tuple[list[str], dict[str, ast.expr]]:
         """The statements that compute `wanted`, and the expression that stands for each value after them."""
@@ -299,9 +299,10 @@ class _Writer:
         return targets
 
     def slice(self, wanted: Iterable[str]) -> list[_Step]:
-        """What has to be computed for `wanted`, in order; a sequence counts as one step."""
+        """What has to be computed for `wanted`, in order; a sequence, or its part up to a wanted value, counts as one step."""
         needed: set[int] = set()
-        todo = list(wanted)
+        ends = set(wanted)
+        todo = list(ends)
         while todo:
             value = todo.pop()
             block = self.producer.get(value)
@@ -312,8 +313,10 @@ class _Writer:
         for block in self.spec.blocks:
             if id(block) not in needed:
                 continue
-            if block.sequence and steps and steps[-1].blocks[-1].sequence == block.sequence and steps[-1].outputs == block.reads:
-                steps[-1] = _Step((*steps[-1].blocks, block))
+            last = steps[-1] if steps else None
+            same = last is not None and block.sequence and last.blocks[-1].sequence == block.sequence and last.outputs == block.reads
+            if last is not None and same and not ends & set(last.outputs):
+                steps[-1] = _Step((*last.blocks, block))
             else:
                 steps.append(_Step((block,)))
         return steps
@@ -322,7 +325,11 @@ class _Writer:
         first = step.blocks[0]
         if isinstance(first.code, Module):
             arguments = [names[v] for v in first.reads]
-            return ast.Call(ast.Attribute(ast.Name("self"), first.sequence or first.name), arguments, [])
+            layer: ast.expr = ast.Attribute(ast.Name("self"), first.sequence or first.name)
+            if first.sequence and len(step.blocks) < sum(block.sequence == first.sequence for block in self.spec.blocks):  # a part of it
+                start = self.spec.position(first)
+                layer = ast.Subscript(layer, ast.Slice(ast.Constant(start), ast.Constant(start + len(step.blocks))))
+            return ast.Call(layer, arguments, [])
         places: dict[str, ast.expr | list[ast.expr]] = {
             name: [names[v] for v in values] if name == first.code.starred else names[values[0]] for name, values in first.inputs
         }

@@ -3,9 +3,11 @@
 Graph2TorchError            exit status 2, nothing written
 ├── ModelError              the .onnx can't be read or isn't a valid graph
 ├── UnsupportedGraph        the graph is valid, but holds something that can't be rebuilt
+│   └── UnlikeGraphs        two graphs are too different to be run side by side
 ├── CheckpointError         the .pt can't be read, or holds no policy
 ├── PairError               the .pt is of another network than the .onnx
 ├── RuleError               a rule file is wrong
+├── FolderError             a folder isn't what build wrote, or its original is missing
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
 ├── OutputError             the output folder can't be written
 └── DeviceError             exit status 3: the device asked for is not usable
@@ -28,6 +30,10 @@ class UnsupportedGraph(Graph2TorchError):
     """The graph is valid, but holds something that can't be rebuilt."""
 
 
+class UnlikeGraphs(UnsupportedGraph):
+    """Two graphs are too different to be run side by side: they draw another number of times, or one refuses what the other takes."""
+
+
 class CheckpointError(Graph2TorchError):
     """The .pt can't be read, or holds no policy."""
 
@@ -38,6 +44,10 @@ class PairError(Graph2TorchError):
 
 class RuleError(Graph2TorchError):
     """A rule file is wrong."""
+
+
+class FolderError(Graph2TorchError):
+    """A folder isn't what build wrote, or its original is missing."""
 
 
 class ObservationError(Graph2TorchError):

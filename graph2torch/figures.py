@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,11 @@ class Figures:
 
     def within(self, tolerance: float = TOLERANCE) -> bool:
         return bool(self.max_abs <= tolerance * max(1.0, self.reference_max))
+
+
+def finite(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """`entry` as JSON can hold it: numbers that are not finite become words."""
+    return {k: str(v) if isinstance(v, float) and not np.isfinite(v) else v for k, v in entry.items()}
 
 
 class Tally:

@@ -526,14 +526,17 @@ def read_tensor(tensor: onnx.TensorProto, what: str) -> Array:
     return array
 
 
-def check_memory(proto: onnx.ModelProto, name: str) -> None:
-    """What a graph makes of small inputs may be endless (forty Concats of a value with itself), as far as its sizes can be known."""
+def check_memory(proto: onnx.ModelProto, name: str, batch: int = TRIED_BATCH) -> None:
+    """UnsupportedGraph if a value inside would be too large to try at this batch, as far as sizes can be known.
+
+    What a graph makes of small inputs may be endless (forty Concats of a value with itself).
+    """
     model = InferredTypes(proto).skeleton()
     del model.graph.value_info[:]
     for value in model.graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.WhichOneof("value") != "dim_value":
-                dim.dim_value = TRIED_BATCH
+                dim.dim_value = batch
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
@@ -544,7 +547,7 @@ def check_memory(proto: onnx.ModelProto, name: str) -> None:
         sizes = [d.dim_value if d.WhichOneof("value") == "dim_value" else 1 for d in value.type.tensor_type.shape.dim]
         if all(size >= 0 for size in sizes) and math.prod(sizes) > MAX_NUMBERS:
             raise UnsupportedGraph(
-                f"{name}: the value {quoted(value.name)} would have {math.prod(sizes):,} numbers for {TRIED_BATCH} agents, "
+                f"{name}: the value {quoted(value.name)} would have {math.prod(sizes):,} numbers for {batch} agents, "
                 f"more than the {MAX_NUMBERS:,} that are tried here; a policy's have fewer."
             )
 

@@ -19,7 +19,7 @@ from .device import Device, exact, threads
 from .errors import DeviceError, UnsupportedGraph
 from .figures import TOLERANCE, Figures, Tally
 from .graph import Array
-from .observations import TORCH_KINDS, like, quick
+from .observations import like, quick
 from .randomness import Drawn, Randomness, choices_of, needed_draws, pin
 from .runtime import session
 from .spec import PolicySpec
@@ -69,23 +69,24 @@ def check_on_device(
     draws = needed_draws(original)
     choices = choices_of(spec.graph)
     noises = Randomness(original, draws, [], choices)
-    judge = session(pin(original, draws, probes=False), True, "the original")
+    judge = session(pin(original, draws), True, "the original")
     names = [o.name for o in spec.outputs]
     against_cpu, against_original = ({name: Tally(name) for name in names} for _ in range(2))
     runs: list[str] = []
     with exact(device) as switches, threads() as count:
         there = moved(module, device)
-        for label, kind, feed in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
-            noise = noises.draw(feed, np.random.default_rng([seed, *label.encode()]), 1.0)
+        for case in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
+            feed = case.feed
+            noise = noises.draw(feed, np.random.default_rng([seed, *case.label.encode()]), 1.0)
             expected = _run(judge, feed, dict(zip(draws, noise.drawn, strict=True))) if noise else None
-            if kind not in TORCH_KINDS or noise is None or expected is None:
+            if not case.torch or noise is None or expected is None:
                 continue
             here = run_module(module, spec, feed, dict(zip(draws, noise.noise, strict=True)))
             given = run_module(there, spec, feed, dict(zip(draws, noise.noise, strict=True)), device)
             for name, a, b, c in zip(names, expected, here, given, strict=True):
                 against_cpu[name].add(b, _settled(noise, choices, name, b, c))
                 against_original[name].add(a, _settled(noise, choices, name, a, c))
-            runs.append(label)
+            runs.append(case.label)
     if not runs:
         raise UnsupportedGraph(
             f"Nothing could be compared on {device.name}: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at."

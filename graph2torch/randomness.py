@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.logger import G_LOGGER
 
 from .canonical import canonicalise
-from .errors import UnsupportedGraph
+from .errors import UnlikeGraphs, UnsupportedGraph
 from .figures import TOLERANCE
 from .graph import RANDOM, Array, Graph, read_graph
 from .isomorphism import Alignment, same_attributes
+from .observations import nudged
 from .runtime import session
-from .text import one_line
 
 BESIDE = 2e-4  # how near to the edge of an option's share a sample is drawn
 
@@ -33,7 +31,7 @@ def pair_draws(original: onnx.ModelProto, rebuilt: onnx.ModelProto, alignment: A
     if {a for a, _ in pairs} == set(mine) and {b for _, b in pairs} == set(theirs):
         return pairs
     if len(mine) != len(theirs):
-        raise UnsupportedGraph(
+        raise UnlikeGraphs(
             f"The original draws {len(mine)} times and the rebuilt graph {len(theirs)} times; that can't be compared. Please report this model."
         )
     return list(zip(mine, theirs, strict=True))
@@ -50,68 +48,111 @@ def unlike_draw(graph: Graph, rebuilt: onnx.ModelProto, draws: Sequence[tuple[st
 
 def needed_draws(proto: onnx.ModelProto) -> list[str]:
     """Outputs of the random operators that some output needs, in the file's order."""
-    needed = {o.name for o in proto.graph.output}
-    draws = []
+    return [node.output[0] for node in _needed(proto) if node.op_type in RANDOM]
+
+
+def _needed(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes that some output needs, in the file's order."""
+    values = {o.name for o in proto.graph.output}
+    nodes = []
     for node in reversed(proto.graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input)
-            if node.op_type in RANDOM:
-                draws.append(node.output[0])
-    return draws[::-1]
+        if values & set(node.output):
+            values |= set(node.input)
+            nodes.append(node)
+    return nodes[::-1]
 
 
-def pin(proto: onnx.ModelProto, draws: Sequence[str], probes: bool) -> onnx.ModelProto:
-    """The graph with its draws as inputs; with `probes`, what each is drawn like and multiplied with as outputs."""
-    if not draws:
-        return proto
-    try:
-        with G_LOGGER.suppress(G_LOGGER.CRITICAL + 1):  # it prints to stdout, the file's names as they are
-            pinned = _pinned(gs.import_onnx(proto), draws, probes)
-    except Exception as error:  # an empty list among the attributes
-        raise UnsupportedGraph(
-            f"The graph can't be run with given noise ({one_line(str(error), 160)}); please report this model."
-        ) from None
-    # a constant that callers may replace is no constant to onnxruntime's optimiser, which may round otherwise: it stays one
-    constants = {t.name for t in pinned.graph.initializer} - {v.name for v in pinned.graph.input}
-    pinned.graph.input.extend(v for v in proto.graph.input if v.name in constants)
+def pin(proto: onnx.ModelProto, draws: Sequence[str]) -> onnx.ModelProto:
+    """A copy of the graph with its draws as inputs."""
+    pinned: onnx.ModelProto = onnx.ModelProto.FromString(proto.SerializeToString())
+    graph, taken = pinned.graph, set(draws)
+    for node in [n for n in graph.node if taken & set(n.output)]:
+        kind = draw_type({a.name: a.i for a in node.attribute}) if node.op_type == "Multinomial" else np.dtype(np.float32)
+        graph.input.append(onnx.helper.make_tensor_value_info(node.output[0], onnx.helper.np_dtype_to_tensor_dtype(kind), None))
+        graph.node.remove(node)
+    for value in [v for v in graph.value_info if v.name in taken]:
+        graph.value_info.remove(value)
     return pinned
 
 
-def _pinned(graph: gs.Graph, draws: Sequence[str], probes: bool) -> onnx.ModelProto:
-    graph.cleanup()
-    tensors = graph.tensors()
-    added: list[gs.Tensor] = []
+def probe(proto: onnx.ModelProto, values: Sequence[str]) -> None:
+    """Adds inner `values` to the graph's outputs, each by a name of its own: the value itself may be an output already."""
+    for number, name in enumerate(values):
+        proto.graph.node.append(onnx.helper.make_node("Identity", [name], [f"{PROBE}{number}"]))
+        proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(f"{PROBE}{number}"))
+
+
+PROBE = "graph2torch.probe."
+
+
+def met_by_noise(proto: onnx.ModelProto, draws: Sequence[str]) -> list[str]:
+    """For each draw the tensors that it is drawn like, and those that it is multiplied with or the like; constants aside."""
+    fixed = {t.name for t in proto.graph.initializer} | {n.output[0] for n in proto.graph.node if n.op_type == "Constant"} | {""}
+    nodes = {o: n for n in proto.graph.node for o in n.output}
+    needed = _needed(proto)
+    met: list[str] = []
     for name in draws:
-        tensor = tensors[name]
-        node = tensor.inputs[0]
-        if probes:
-            added += [t for t in node.inputs if isinstance(t, gs.Variable)]
-            for reader in tensor.outputs:
-                added += [t for t in reader.inputs if isinstance(t, gs.Variable) and t is not tensor]
-        node.outputs.clear()
-        tensor.dtype, tensor.shape = draw_type(node.attrs) if node.op == "Multinomial" else np.dtype(np.float32), None
-        graph.inputs.append(tensor)
-    for number, tensor in enumerate(added):  # each an output of its own: the tensor itself may be one in one graph only
-        probe = gs.Variable(f"graph2torch.probe.{number}", tensor.dtype or np.float32)
-        graph.nodes.append(gs.Node("Identity", inputs=[tensor], outputs=[probe]))
-        graph.outputs.append(probe)
-    graph.cleanup()
-    pinned: onnx.ModelProto = gs.export_onnx(graph, do_type_check=False)
-    return pinned
+        met += [v for v in nodes[name].input if v not in fixed]
+        for reader in needed:
+            if name in reader.input:
+                met += [v for v in reader.input if v not in fixed and v != name]
+    return met
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What becomes of a normal draw z: mu + z · sigma, which is clipped to `limits`."""
+
+    mu: str
+    sigma: str
+    limits: tuple[float, ...]
+
+
+def bounds_of(graph: Graph) -> dict[str, Bounded]:
+    """Drawn value → the bounds that its sample is clipped to right away, for draws that are scaled, shifted and clipped."""
+    users = graph.users()
+    found = {}
+    for node in graph.nodes:
+        if node.op != "RandomNormalLike":
+            continue
+        drawn = node.outputs[0]
+        for scaled in (n for n in users.get(drawn, ()) if n.op == "Mul"):
+            for moved in (n for n in users.get(scaled.outputs[0], ()) if n.op == "Add"):
+                for clip in (n for n in users.get(moved.outputs[0], ()) if n.op == "Clip"):
+                    sigma, mu = (
+                        next((v for v in n.inputs if v != known), "") for n, known in ((scaled, drawn), (moved, scaled.outputs[0]))
+                    )
+                    constants = [graph.constants[v] for v in clip.inputs[1:] if v in graph.constants]
+                    limits = tuple(float(c.reshape(())) for c in constants if c.size == 1 and np.isfinite(c).all())
+                    if sigma and mu and limits:
+                        found[drawn] = Bounded(mu, sigma, limits)
+    return found
 
 
 class Randomness:
     """What the original's random operators are made to draw, and the noise that makes the torch module draw the same.
 
-    Looked up along with it: the values that `probes` names, and what each ArgMax of an output chooses from.
+    Looked up along with it: the values that `probes` names, and what each ArgMax of an output chooses from. The canonical
+    `graph` is needed to draw beside the bounds of samples.
     """
 
-    def __init__(self, proto: onnx.ModelProto, draws: Sequence[str], probes: Sequence[str], choices: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        draws: Sequence[str],
+        probes: Sequence[str],
+        choices: Mapping[str, Sequence[str]],
+        graph: Graph | None = None,
+    ) -> None:
         nodes = {o: n for n in proto.graph.node for o in n.output}
         self.nodes = [nodes[name] for name in draws]
         if not all(node.input for node in self.nodes):
             raise UnsupportedGraph("The graph draws random numbers of a fixed shape, which no policy does; it can't be compared yet.")
-        self.wanted = list(dict.fromkeys([*(n.input[0] for n in self.nodes), *probes, *(v for values in choices.values() for v in values)]))
+        self.bounds = bounds_of(graph) if graph else {}
+        self.constants: Mapping[str, Array] = graph.constants if graph else {}
+        beside = [v for b in self.bounds.values() for v in (b.mu, b.sigma) if v not in self.constants]
+        chosen_from = [v for values in choices.values() for v in values]
+        self.wanted = list(dict.fromkeys([*(n.input[0] for n in self.nodes), *probes, *chosen_from, *beside]))
         self.session: Any = None
         if self.wanted:
             probe = onnx.ModelProto.FromString(proto.SerializeToString())
@@ -120,9 +161,10 @@ class Randomness:
             self.session = session(probe, True, "the original")
             self.known = {i.name for i in self.session.get_inputs()}
 
-    def draw(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float) -> Drawn | None:
+    def draw(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float = 1.0, edge: bool = False) -> Drawn | None:
         """A draw for each random operator; with a `scale` that also drives normal samples beyond their bounds.
 
+        edge: normal samples fall on the bounds that they are clipped to, or up to a few units in the last place beside them
         None if the original itself can't do this batch.
         """
         if self.session is None:
@@ -142,9 +184,21 @@ class Randomness:
                 noise.append(uniform)
             else:
                 numbers = scale * rng.standard_normal(like.shape) if "Normal" in node.op_type else rng.random(like.shape)
-                drawn.append(numbers.astype(np.float32))
-                noise.append(drawn[-1])
+                numbers = numbers.astype(np.float32)
+                if edge and (bounded := self.bounds.get(node.output[0])):
+                    numbers = self.beside(bounded, values, numbers, rng)
+                drawn.append(numbers)
+                noise.append(numbers)
         return Drawn(drawn, noise, values)
+
+    def beside(self, bounded: Bounded, values: Mapping[str, Array], z: Array, rng: np.random.Generator) -> Array:
+        """z for which mu + z · sigma is about a bound: on it, or a few units in the last place beside it. Elsewhere `z` itself."""
+        mu, sigma = (self.constants[v] if v in self.constants else values[v] for v in (bounded.mu, bounded.sigma))
+        limit = rng.choice(bounded.limits, z.shape)
+        with np.errstate(all="ignore"):
+            found = ((limit - mu) / sigma).astype(np.float32)
+        found = nudged(found, rng.integers(-3, 4, found.shape))
+        return np.where(np.isfinite(found), found, z).astype(np.float32)
 
 
 @dataclass(frozen=True)

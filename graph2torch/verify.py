@@ -14,23 +14,23 @@ because it was not looked at: an output that was not compared is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
 
-from .emit import emit_inner
-from .errors import UnsupportedGraph
-from .figures import Figures, Tally
+from .errors import UnlikeGraphs, UnsupportedGraph
+from .figures import TOLERANCE, Figures, Tally
 from .graph import Array
 from .isomorphism import Alignment
-from .observations import SEED, TORCH_KINDS, like, quick
-from .randomness import Randomness, choices_of, pair_draws, pin, unlike_draw
+from .observations import SEED, Case, like, quick
+from .randomness import Drawn, Randomness, choices_of, met_by_noise, pair_draws, pin, probe, unlike_draw
 from .runtime import check_accepted, session
 from .spec import PolicySpec
 from .text import one_line, quoted
+from .torchside import TorchSide
 
 if TYPE_CHECKING:
     import torch
@@ -74,84 +74,146 @@ def verify(
 
     Raises ModelError if onnxruntime refuses the original, and UnsupportedGraph if it refuses the rebuilt graph.
     """
-    cases = list(quick(spec.graph.inputs, seed)) if not samples else list(like(samples, seed))
-    draws = pair_draws(original, rebuilt, alignment)
-    if draws:
-        check_accepted(original)  # as it is: with its draws as inputs it may be valid where it wasn't before
-    results: dict[str, Tally] = {}
-    torch_results: dict[str, Tally] = {}
-    runs: list[str] = []
-    refused: list[str] = []
-    outputs = [o.name for o in spec.outputs]
-    sources: dict[str, str] = {}
-    for field, drawn in spec.noise.items():
-        for name, value in _drawn_from(spec, drawn):
-            sources.setdefault(value, f"{name} of {field}")
-    choices = choices_of(spec.graph)
-    noises = Randomness(original, [a for a, _ in draws], list(sources), choices)
-    inner = _inner(module, spec, list(sources))
-    for optimised in (True, False):
-        mine, theirs = _sessions(original, rebuilt, draws, optimised)
+    judge = Judge(original, rebuilt, spec, alignment, TorchSide(module, spec), seed)
+    judge.run(list(quick(spec.graph.inputs, seed)) if not samples else list(like(samples, seed)))
+    return judge.verdict(same_file)
+
+
+class Judge:
+    """Holds a rebuilt graph and a torch module against the original, case by case.
+
+    tolerance: what torch, and a rebuilt graph that is `close`, may be off by: tolerance · max(1, largest output)
+
+    Raises UnlikeGraphs if the two graphs can't be run side by side, and ModelError if onnxruntime refuses the original.
+    """
+
+    def __init__(
+        self,
+        original: onnx.ModelProto,
+        rebuilt: onnx.ModelProto,
+        spec: PolicySpec,
+        alignment: Alignment,
+        side: TorchSide,
+        seed: int = SEED,
+        tolerance: float = TOLERANCE,
+    ) -> None:
+        self.rebuilt, self.spec, self.alignment, self.side, self.seed, self.tolerance = rebuilt, spec, alignment, side, seed, tolerance
+        self.draws = pair_draws(original, rebuilt, alignment)
+        if self.draws:
+            check_accepted(original)  # as it is: with its draws as inputs it may be valid where it wasn't before
+        self.outputs = [o.name for o in spec.outputs]
+        self.sources: dict[str, str] = {}  # what the module's draws are made from: the graph's value → its name for people
+        for field, drawn in () if side.other_layers else spec.noise.items():
+            for name, value in _drawn_from(spec, drawn):
+                self.sources.setdefault(value, f"{name} of {field}")
+        self.choices = choices_of(spec.graph)
+        self.noises = Randomness(original, [a for a, _ in self.draws], list(self.sources), self.choices, spec.graph)
+        pinned = pin(original, [a for a, _ in self.draws]), pin(rebuilt, [b for _, b in self.draws])
+        self.pinned = pinned
+        self.probes = met_by_noise(original, [a for a, _ in self.draws]), met_by_noise(rebuilt, [b for _, b in self.draws])
+        self.tallies: dict[str, Tally] = {}
+        self.torch_tallies: dict[str, Tally] = {}
+        self.runs: list[str] = []
+        self.refused: list[str] = []
+        self.drift: list[tuple[str, float]] = []
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Every case with onnxruntime's optimiser on and off. Once only."""
+        drawn: dict[str, Drawn | None] = {}
+        for optimised in (True, False):
+            if not optimised and len(self.probes[0]) == len(self.probes[1]):  # else the noise is used more often in one of them
+                for proto, values in zip(self.pinned, self.probes, strict=True):
+                    probe(proto, values)
+            mine = session(self.pinned[0], optimised, "the original")
+            theirs = session(self.pinned[1], optimised, "the rebuilt graph")
+            memories: list[Mapping[str, Array]] = [{}, {}, {}]  # of the original, the rebuilt graph, the module
+            for case in cases:
+                feeds = [{**case.feed, **(memory if case.carried else {})} for memory in memories]
+                if case.label not in drawn:
+                    rng = np.random.default_rng([self.seed, *case.label.encode()])
+                    drawn[case.label] = self.noises.draw(feeds[0], rng, 8.0 if case.noise == "wide" else 1.0, case.noise == "edge")
+                noise = drawn[case.label]
+                ran = None if noise is None else self._both(case, mine, theirs, feeds, noise)
+                if noise is None or ran is None:
+                    self.refused.append(case.label)
+                    continue
+                expected, given = ran
+                names = [*self.outputs, *(f"noise scale {i}" for i in range(len(expected) - len(self.outputs)))]
+                for name, a, b in zip(names, expected, given, strict=True):
+                    self.tallies.setdefault(name, Tally(name)).add(a, b)
+                self.runs.append(f"{case.label}, optimiser {'on' if optimised else 'off'}")
+                torch = self._torch(case, feeds[2], noise, expected) if optimised and case.torch else []
+                memories = [self._memory(values) for values in (expected, given, torch)]
+
+    def _both(
+        self, case: Case, mine: Any, theirs: Any, feeds: Sequence[Mapping[str, Array]], noise: Drawn
+    ) -> tuple[list[Array], list[Array]] | None:
+        """Outputs of the original and of the rebuilt graph; None if the original itself can't do this batch."""
         known = {i.name for i in theirs.get_inputs()}
-        for label, kind, feed in cases:
-            noise = noises.draw(feed, np.random.default_rng([seed, *label.encode()]), 8.0 if kind == "extreme" else 1.0)
-            if noise is None:
-                refused.append(label)
-                continue
-            try:
-                expected = mine.run(None, {**feed, **{a: z for (a, _), z in zip(draws, noise.drawn, strict=True)}})
-            except Exception:  # the original itself can't do this batch
-                refused.append(label)
-                continue
-            mapped = {**feed, **{b: z for (_, b), z in zip(draws, noise.drawn, strict=True)}}
-            try:
-                given = theirs.run(None, {k: v for k, v in mapped.items() if k in known})
-            except Exception as error:
+        try:
+            expected = mine.run(None, {**feeds[0], **{a: z for (a, _), z in zip(self.draws, noise.drawn, strict=True)}})
+        except Exception:
+            return None
+        mapped = {**feeds[1], **{b: z for (_, b), z in zip(self.draws, noise.drawn, strict=True)}}
+        try:
+            return expected, theirs.run(None, {k: v for k, v in mapped.items() if k in known})
+        except Exception as error:
+            raise UnlikeGraphs(
+                f"onnxruntime runs the original on {case.label} observations, but not the rebuilt graph ({one_line(str(error), 200)}); "
+                f"the two are not the same. Please report this model."
+            ) from None
+
+    def _torch(self, case: Case, feed: Mapping[str, Array], noise: Drawn, expected: Sequence[Array]) -> list[Array]:
+        """The module's outputs, which are compared with the original's, and so is what it draws from."""
+        by_value = {a: z for (a, _), z in zip(self.draws, noise.noise, strict=True)}
+        given = self.side.outputs(feed, by_value)
+        off = 0.0
+        for name, a, b in zip(self.outputs, expected, given, strict=False):
+            b = noise.settle(self.choices[name], a, b) if name in self.choices else b
+            shown = f"{name}, memory fed back" if case.carried else name  # else large made-up memories would widen what is tolerated
+            self.torch_tallies.setdefault(shown, Tally(shown)).add(a, b)
+            if case.kind == "sequence" and a.shape == b.shape and a.size:
+                off = max(off, float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64)))))
+        if case.kind == "sequence":
+            self.drift.append((case.label, off))
+        if not case.carried:  # the original's would come from another memory
+            for (value, name), b in zip(
+                self.sources.items(), self.side.inner(list(self.sources), feed) if self.sources else (), strict=True
+            ):
+                self.torch_tallies.setdefault(name, Tally(name)).add(noise.values[value], b)
+        return given
+
+    def _memory(self, outputs: Sequence[Array]) -> dict[str, Array]:
+        """What a step's outputs are for the next step's inputs."""
+        given = dict(zip(self.outputs, outputs, strict=False))
+        return {i.name: given[i.next] for i in self.spec.inputs if i.next in given}
+
+    def verdict(self, same_file: bool = False) -> Verification:
+        """The level reached on everything that was run. UnsupportedGraph if an output was not compared."""
+        for name in self.outputs:
+            if name not in self.tallies or name not in self.torch_tallies:
                 raise UnsupportedGraph(
-                    f"onnxruntime runs the original on {label} observations, but not the rebuilt graph ({one_line(str(error), 200)}); "
-                    f"the two are not the same. Please report this model."
-                ) from None
-            names = [*outputs, *(f"noise scale {i}" for i in range(len(expected) - len(outputs)))]
-            for name, a, b in zip(names, expected, given, strict=True):
-                results.setdefault(name, Tally(name)).add(a, b)
-            runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
-            if optimised and kind in TORCH_KINDS:
-                given = _run_module(module, spec, feed, noise.noise, [a for a, _ in draws])
-                for name, a, b in zip(outputs, expected, given, strict=False):
-                    torch_results.setdefault(name, Tally(name)).add(a, noise.settle(choices[name], a, b) if name in choices else b)
-                for (value, name), b in zip(sources.items(), inner(feed), strict=True):
-                    torch_results.setdefault(name, Tally(name)).add(noise.values[value], b)
-    for name in outputs:
-        if name not in results or name not in torch_results:
-            raise UnsupportedGraph(
-                f"The output {quoted(name)} could not be compared: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at."
-            )
-    figures = tuple(t.figures() for t in results.values())
-    in_torch = tuple(t.figures() for t in torch_results.values())
-    level, reason = _level(figures, in_torch, alignment, same_file)
-    if not alignment.isomorphic and (other := unlike_draw(spec.graph, rebuilt, draws)):
-        level, reason = "differs", other
-    return Verification(level, reason, figures, in_torch, tuple(runs), seed, alignment.isomorphic, tuple(dict.fromkeys(refused)))
+                    f"The output {quoted(name)} could not be compared: onnxruntime ran the original on none of the inputs tried. Nothing is called equal that was not looked at."
+                )
+        figures = tuple(t.figures() for t in self.tallies.values())
+        in_torch = tuple(t.figures() for t in self.torch_tallies.values())
+        level, reason = _level(figures, in_torch, self.alignment, same_file, self.tolerance)
+        if not self.alignment.isomorphic and (other := unlike_draw(self.spec.graph, self.rebuilt, self.draws)):
+            level, reason = "differs", other
+        refused = tuple(dict.fromkeys(self.refused))
+        return Verification(level, reason, figures, in_torch, tuple(self.runs), self.seed, self.alignment.isomorphic, refused)
 
 
-def _sessions(original: onnx.ModelProto, rebuilt: onnx.ModelProto, draws: Sequence[tuple[str, str]], optimised: bool) -> tuple[Any, Any]:
-    """Both graphs with their draws pinned; unless the optimiser is on, with what meets the noise as further outputs."""
-    for probes in (not optimised, False):
-        mine = session(pin(original, [a for a, _ in draws], probes), optimised, "the original")
-        theirs = session(pin(rebuilt, [b for _, b in draws], probes), optimised, "the rebuilt graph")
-        if len(mine.get_outputs()) == len(theirs.get_outputs()):  # else the noise is used more often in one of them
-            break
-    return mine, theirs
-
-
-def _level(figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: Alignment, same_file: bool) -> tuple[Level, str]:
-    far = [f for f in in_torch if not f.within()]
+def _level(
+    figures: Sequence[Figures], in_torch: Sequence[Figures], alignment: Alignment, same_file: bool, tolerance: float
+) -> tuple[Level, str]:
+    far = [f for f in in_torch if not f.within(tolerance)]
     if far:
         return "differs", f"torch's {quoted(far[0].output)} is off by {far[0].max_abs:.3g}"
     unequal = [f for f in figures if f.differing]
     if unequal:
         worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
-        level: Level = "close" if all(f.within() for f in unequal) else "differs"
+        level: Level = "close" if all(f.within(tolerance) for f in unequal) else "differs"
         reason = f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
         return level, f"{reason}; {alignment.refusal}" if alignment.refusal else reason
     if same_file:
@@ -167,32 +229,3 @@ def _drawn_from(spec: PolicySpec, drawn: str) -> list[tuple[str, str]]:
     """What the block that draws a value reads: each its name in the block, and the graph's value."""
     block = next(b for b in spec.blocks if drawn in dict(b.drawn).values())
     return [(name, value) for name, values in block.inputs for value in values]
-
-
-def _inner(module: Any, spec: PolicySpec, values: Sequence[str]) -> Callable[[Mapping[str, Array]], list[Array]]:
-    """A function from inputs to inner values of the graph, as the module's layers compute them."""
-    import torch
-
-    namespace = dict(module.forward.__globals__)
-    exec(compile(emit_inner(spec, values), "inner", "exec"), namespace)
-
-    def run(feed: Mapping[str, Array]) -> list[Array]:
-        with torch.inference_mode():
-            found: list[torch.Tensor] = namespace["inner"](module, *(torch.from_numpy(np.array(feed[i.name])) for i in spec.inputs))
-        return [t.numpy() for t in found]
-
-    return run
-
-
-def _run_module(module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Sequence[Array], draws: Sequence[str]) -> list[Array]:
-    import torch
-
-    arguments = [torch.from_numpy(np.array(feed[i.name])) for i in spec.inputs]
-    with torch.inference_mode():
-        if spec.noise:
-            drawn = dict(zip(draws, noise, strict=True))
-            given = module.forward.__globals__["Noise"](*(torch.from_numpy(drawn[value]) for value in spec.noise.values()))
-            out = module(*arguments, noise=given)
-        else:
-            out = module(*arguments)
-    return [t.numpy() for t in out]

@@ -76,15 +76,15 @@ def test_halving_finds_what_looking_at_every_tensor_finds(seed: int) -> None:
     found = diverging(model, fault.model)
     graph = canonicalise(read_graph(model, "model"))
     values = [v for n in graph.nodes for v in n.outputs if v]
-    for label, _, feed in quick(graph.inputs, SEED):
+    for case in quick(graph.inputs, SEED):
         try:
-            everything = [run(m, values, feed) for m in (model, fault.model)]
+            everything = [run(m, values, case.feed) for m in (model, fault.model)]
         except Exception:  # the fault made sizes that don't fit
             assert found.gap is None
             continue
         unequal = [v for v in values if differ(everything[0][v], everything[1][v])]
         if set(unequal) & set(graph.results):
-            assert found.case == label and found.gap == gap(unequal[0], everything[0][unequal[0]], everything[1][unequal[0]])
+            assert found.case == case.label and found.gap == gap(unequal[0], everything[0][unequal[0]], everything[1][unequal[0]])
             return
     assert found.gap is None
 

@@ -189,14 +189,12 @@ def _show_verdict(page: Page, made: Build) -> None:
 
 def _show_level(page: Page, made: Build) -> None:
     from graph2torch.verify import EQUAL
-    from graph2torch.verify import LEVELS as ORDER
 
     checked = made.verification
     page.heading("Equality", f"{checked.level}: {LEVELS[checked.level]}", "bold green" if checked.level in EQUAL else "bold red")
     if checked.level not in EQUAL and any(b.source == "checkpoint" for b in made.bindings.disagreements):
         page.line("as it must be, since the checkpoint's weights were used, which are not the graph's")
-    if checked.reason:
-        page.line(f"not {ORDER[max(ORDER.index(checked.level) - 1, 0)]}, because {checked.reason}")
+    show_reason(page, checked)
     for text in _compared(checked, len(made.spec.outputs)):
         page.line(text)
     page.table(figures_table(checked.rebuilt), indent=4)
@@ -209,6 +207,14 @@ def _show_level(page: Page, made: Build) -> None:
         page.line(f"the rebuilt graph (the second) parts from the original (the first) at {made.divergence.words}")
     for cause in made.causes:
         page.line(f"likely cause: {cause.words}", indent=4)
+
+
+def show_reason(page: Page, checked: Verification) -> None:
+    """Why the level is not the next stronger one."""
+    from graph2torch.verify import LEVELS as ORDER
+
+    if checked.reason:
+        page.line(f"not {ORDER[max(ORDER.index(checked.level) - 1, 0)]}, because {printable(checked.reason, 600)}")
 
 
 def _compared(checked: Verification, outputs: int) -> Iterable[str]:

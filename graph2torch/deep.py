@@ -1,0 +1,426 @@
+"""The deep tier: a folder that build wrote is judged again, on much more than build itself has time for.
+
+The original graph is looked for where it lay when the folder was built. `model.py` of the folder is run, which is code;
+`rebuilt.onnx` is compared with the original in onnxruntime, the module beside it. Beyond the quick tier's runs: the
+observations of `observations.deep`, random ones and those of a file, many steps of a policy with memory, the samples
+themselves, single agents against the same agents in a batch, and how far torch is from onnxruntime block by block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from .build import FILES, Recognised, recognise, unbuildable, versions
+from .canonical import canonicalise
+from .errors import FolderError, UnlikeGraphs, UnsupportedGraph
+from .figures import TOLERANCE, Figures, Tally, finite
+from .files import read_file, where
+from .graph import Array, check_memory, load
+from .isomorphism import Alignment, align
+from .module import import_source, one_thread
+from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, rows_of, samples_of
+from .observations_file import complete, read_observations
+from .randomness import pin, probe
+from .runtime import session
+from .sampling import Sampling, check_sampling
+from .search import Bounds, reach_bounds
+from .spec import Block, PolicySpec
+from .text import one_line, printable, quoted
+from .torchside import TorchSide
+from .verify import EQUAL, Judge, Level, Verification
+
+if TYPE_CHECKING:
+    import torch
+
+REPORT_BYTES = 2**26
+ROWS = 16  # that are run one by one and together
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFigures:
+    """How far torch is from onnxruntime after a block, each having computed everything before it by itself."""
+
+    role: str
+    module: str
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Deep:
+    """What the deep tier found.
+
+    original:  the file that was judged against, and its sha256
+    changed:   files of the folder that are not as build wrote them
+    cases:     kind of observations → how many cases of it were run
+    drift:     (step, how far torch's outputs were from onnxruntime's) while each side fed its own memory back
+    blocks:    in the policy's order; unblocked: why there are none
+    alone:     the original's rows alone against the same rows in a batch, outputs that differ
+    bounds:    how many of the bounds that means of actions are clipped to were gone beyond, of how many
+    tolerance: what torch may be off by, times max(1, largest output)
+    """
+
+    folder: str
+    original: str
+    sha256: str
+    changed: tuple[str, ...]
+    verification: Verification
+    cases: Mapping[str, int]
+    drift: tuple[tuple[int, float], ...]
+    blocks: tuple[BlockFigures, ...]
+    unblocked: str
+    alone: tuple[Figures, ...] | None
+    sampling: Sampling | None
+    bounds: tuple[int, int]
+    untried: tuple[str, ...]
+    tolerance: float
+    seed: int
+    spec: PolicySpec
+
+    @property
+    def equal(self) -> bool:
+        """Whether exit status 0 is due."""
+        return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right)
+
+
+def verify_folder(
+    folder: str | Path,
+    original: str | Path | None = None,
+    *,
+    samples: int = 0,
+    seed: int = SEED,
+    observations: str | Path | None = None,
+    tolerance: float = TOLERANCE,
+    rules: tuple[str | Path, ...] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Deep:
+    """Judges the folder that build wrote. **Runs its model.py.**
+
+    original:     the .onnx that it was built from; by default where the report says that it lay
+    samples:      random observations on top; observations: a file of some (see observations_file)
+    seed:         of everything that is random here
+    tolerance:    what torch, and a rebuilt graph that is `close`, may be off by, times max(1, largest output)
+
+    Raises FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
+    ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
+    """
+    folder = Path(folder)
+    told = read_report(folder)
+    changed = changed_files(folder, told)
+    progress("reading the original")
+    path = original_of(folder, told, original)
+    recognised = recognise(path, rules)
+    if recognised.model.sha256 != told["original"]["sha256"]:
+        raise FolderError(
+            f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from: its sha256 is {recognised.model.sha256[:12]}…, "
+            f"the report's {printable(told['original']['sha256'][:12])}…. Give the original .onnx as second argument, or build again."
+        )
+    if recognised.spec.unexplained:
+        raise UnsupportedGraph(unbuildable(recognised))
+    given = None if observations is None else complete(read_observations(observations, recognised.spec.inputs), recognised.spec.inputs)
+    rebuilt = load(folder / "rebuilt.onnx")
+    with one_thread():
+        side = TorchSide(load_policy(folder), recognised.spec, changed=True)
+        alignment = align(recognised.spec.graph, canonicalise(rebuilt.graph))
+        return _Deep(folder, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, changed, seed, tolerance, progress).run(
+            samples, given
+        )
+
+
+# ---------------------------------------------------------------------------------------------- the folder
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report.json of a folder, as far as it is needed: original.sha256, original.path, files."""
+    shown = quoted(str(folder))
+    again = "Give a folder that `graph2torch build` wrote."
+    try:
+        if not folder.is_dir():
+            raise FolderError(f"{shown} is not a folder. {again}")
+        missing = [name for name in ("report.json", "model.py", "weights.safetensors", "rebuilt.onnx") if not (folder / name).is_file()]
+    except (OSError, ValueError) as error:
+        raise FolderError(f"{shown} can't be read ({one_line(str(error), 80)}). {again}") from None
+    if missing:
+        raise FolderError(f"{shown} has no {' and no '.join(missing)}. {again}")
+    try:
+        told = json.loads(read_file(folder / "report.json", "a report", FolderError, REPORT_BYTES))
+        fine = isinstance(told["original"]["sha256"], str) and isinstance(told["files"], dict)
+        fine = fine and isinstance(told["original"].get("path"), (str, type(None)))
+    except FolderError:
+        raise
+    except Exception:  # json, RecursionError, a missing key
+        fine = False
+    if not fine:
+        raise FolderError(f"The report.json in {shown} is not one that this version of graph2torch wrote; build the folder again.")
+    found: dict[str, Any] = told
+    return found
+
+
+def changed_files(folder: Path, told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Files of the folder whose sha256 is not the report's."""
+    changed = []
+    for name in (n for n in FILES if n != "report.json"):
+        if not (folder / name).is_file():
+            changed += [f"{name} (missing)"] if name in told["files"] else []
+        elif hashlib.sha256(read_file(folder / name, "a file of the build", FolderError)).hexdigest() != told["files"].get(name):
+            changed.append(name)
+    return tuple(changed)
+
+
+def original_of(folder: Path, told: Mapping[str, Any], given: str | Path | None) -> Path:
+    """Where the original lies: as given, or where the report says, seen from the folder."""
+    if given is not None:
+        return Path(given)
+    path = told["original"].get("path")
+    if not path:
+        raise FolderError(f"The report in {quoted(str(folder))} doesn't say where the original lies; give the .onnx as second argument.")
+    try:
+        found = Path(os.path.normpath(os.path.join(os.path.realpath(folder), path)))  # noqa: PTH118 # as build made it
+        there = found.is_file()
+    except (OSError, ValueError):
+        found, there = Path(path), False
+    if not there:
+        raise FolderError(
+            f"The original is no longer at {quoted(str(found))}, where it lay at the build; give the .onnx as second argument."
+        )
+    return found
+
+
+def load_policy(folder: Path) -> torch.nn.Module:
+    """The policy of model.py with its weights, as its own `load` makes it. Runs the file."""
+    source = read_file(folder / "model.py", "a model.py", FolderError)
+    try:
+        module = import_source(source.decode("utf-8"))
+        policy: torch.nn.Module = module.load(folder / "weights.safetensors")
+        return policy.eval()
+    except (Exception, SystemExit) as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise FolderError(
+            f"The model.py in {quoted(str(folder))} can't be run ({type(error).__name__}: {one_line(str(error), 160)}); build the folder again."
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------------- the tier
+class _Deep:
+    def __init__(
+        self,
+        folder: Path,
+        recognised: Recognised,
+        rebuilt: onnx.ModelProto,
+        rebuilt_sha256: str,
+        alignment: Alignment,
+        side: TorchSide,
+        changed: tuple[str, ...],
+        seed: int,
+        tolerance: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.folder, self.recognised, self.rebuilt, self.alignment, self.side = folder, recognised, rebuilt, alignment, side
+        self.changed, self.seed, self.tolerance, self.progress = changed, seed, tolerance, progress
+        self.spec, self.original = recognised.spec, recognised.model.proto
+        self.same_file = rebuilt_sha256 == recognised.model.sha256
+        self.untried: list[str] = []
+
+    def run(self, samples: int, given: Mapping[str, Array] | None) -> Deep:
+        check_memory(self.original, where(self.recognised.model.path))
+        check_memory(self.rebuilt, "rebuilt.onnx")
+        cases = [*deep(self.spec, self.seed, self.batches()), *samples_of(self.spec, samples, self.seed)]
+        cases += [] if given is None else rows_of(given, self.spec.inputs)
+        self.look_inside(cases[0])
+        try:
+            judge = Judge(self.original, self.rebuilt, self.spec, self.alignment, self.side, self.seed, self.tolerance)
+            self.progress("looking for observations that reach the bounds of the actions")
+            bounded = [] if self.side.other_layers else list(judge.noises.bounds.values())
+            bounds = reach_bounds(self.side, bounded, self.seed)
+            cases += bounds.cases
+            self.progress(f"running {len(cases)} cases")
+            judge.run(cases)
+        except UnlikeGraphs as found:  # here that is a finding
+            verification = Verification("differs", str(found).removesuffix(" Please report this model."), (), (), (), self.seed, False)
+            return self.result(verification, {}, (), (), None, None, Bounds((), 0, 0))
+        verification = judge.verdict(self.same_file)
+        ran = {run.rpartition(", optimiser ")[0] for run in judge.runs}
+        counted = Counter(case.kind for case in cases if case.label in ran)
+        self.progress("comparing block by block")
+        blocks = () if self.side.other_layers else self.blocks(judge, cases)
+        self.progress("comparing single agents with a batch of them")
+        alone = self.alone(judge)
+        self.progress("testing samples")
+        sampling = check_sampling(self.side, self.rebuilt, judge.draws, self.sampled_from(cases), self.seed) if self.spec.noise else None
+        drift = tuple((step, off) for step, (_, off) in enumerate(judge.drift, 1))
+        return self.result(verification, counted, drift, blocks, alone, sampling, bounds)
+
+    def result(
+        self,
+        verification: Verification,
+        cases: Mapping[str, int],
+        drift: tuple[tuple[int, float], ...],
+        blocks: tuple[BlockFigures, ...],
+        alone: tuple[Figures, ...] | None,
+        sampling: Sampling | None,
+        bounds: Bounds,
+    ) -> Deep:
+        model = self.recognised.model
+        return Deep(
+            str(self.folder), str(model.path), model.sha256, self.changed, verification, dict(cases), drift, blocks, self.side.other_layers, alone,
+            sampling, (bounds.reached, bounds.total), tuple(self.untried), self.tolerance, self.seed, self.spec,
+        )  # fmt: skip
+
+    def inside(self) -> list[str]:
+        """What the blocks make, as far as the file has a name for it."""
+        known = {o for n in self.original.graph.node for o in n.output}
+        drawn = {v for b in self.spec.blocks for _, v in b.drawn}
+        return list(dict.fromkeys(v for b in self.spec.blocks for v in b.outputs if v in known and v not in drawn))
+
+    def look_inside(self, case: Case) -> None:
+        """Finds out whether model.py has the layers that build wrote: if it was changed, its outputs are judged alone."""
+        try:
+            self.side.inner(self.inside(), case.feed)
+        except FolderError as error:
+            if "model.py" not in self.changed:
+                raise
+            self.side.other_layers = str(error)
+
+    def batches(self) -> list[int]:
+        """Those of the deep tier's batches whose values inside are not too many."""
+        large = [batch for batch in LARGE if not self.fits(batch)]
+        self.untried += [f"batch {batch} (too large for this graph)" for batch in large]
+        return [batch for batch in BATCHES if batch not in large]
+
+    def fits(self, batch: int) -> bool:
+        try:
+            check_memory(self.original, where(self.recognised.model.path), batch)
+        except UnsupportedGraph:
+            return False
+        return True
+
+    def sampled_from(self, cases: Sequence[Case]) -> list[dict[str, Array]]:
+        """Three ordinary observations, the second and third with some options forbidden."""
+        label = next(case for case in cases if case.kind == "ordinary" and "again" in case.label)
+        masked = next(iter(samples_of(self.spec, 2, self.seed))).feed
+        masks = {i.name for i in self.spec.inputs if i.kind == "mask"}
+        found = [{name: array[:1] if array.ndim else array for name, array in label.feed.items()}]
+        for row in range(2 if masks else 0):
+            found.append({name: masked[name][row : row + 1] if name in masks else array for name, array in found[0].items()})
+        fixed = {i.name: i.shape[0] for i in self.spec.inputs if i.shape and isinstance(i.shape[0], int)}
+        return [{name: np.repeat(array, fixed[name], 0) if name in fixed else array for name, array in feed.items()} for feed in found]
+
+    # ------------------------------------------------------------------------------------------ by block
+    def blocks(self, judge: Judge, cases: Sequence[Case]) -> tuple[BlockFigures, ...]:
+        """Every block's outputs in torch and in onnxruntime, on the ordinary cases and those of a file, both on the same noise."""
+        drawn = [a for a, _ in judge.draws]
+        values = self.inside()
+        proto = pin(self.original, drawn)
+        count = len(proto.graph.output)
+        probe(proto, values)
+        runner = session(proto, False, "the original")
+        tallies = {value: Tally(value) for value in values}
+        for case in cases:
+            if case.kind not in ("ordinary", "given") or case.carried:
+                continue
+            noise = judge.noises.draw(case.feed, np.random.default_rng([self.seed, *case.label.encode()]))
+            try:
+                expected = None if noise is None else runner.run(None, {**case.feed, **dict(zip(drawn, noise.drawn, strict=True))})[count:]
+            except Exception:  # the original can't do this batch
+                expected = None
+            if noise is None or expected is None:
+                continue
+            given = self.side.inner(values, case.feed, dict(zip(drawn, noise.noise, strict=True)))
+            for value, a, b in zip(values, expected, given, strict=True):
+                tallies[value].add(a, b)
+        found = []
+        for block in self.spec.blocks:
+            mine = [tallies[v].figures() for v in block.outputs if v in tallies]
+            found += [BlockFigures(_role(block, f.output), self.spec.module_path(block), f) for f in mine if f.compared]
+        return tuple(found)
+
+    # ------------------------------------------------------------------------------------------ rows
+    def alone(self, judge: Judge) -> tuple[Figures, ...] | None:
+        """The original's outputs for single rows against those for the rows together, where they differ; None if it takes one number of rows."""
+        inputs = self.spec.graph.inputs
+        if not inputs or any(not i.shape or isinstance(i.shape[0], int) for i in inputs):
+            return None
+        rng = np.random.default_rng([self.seed, *b"alone"])
+        feed = {i.name: observation(i, ROWS, "ordinary", rng) for i in inputs}
+        drawn = judge.noises.draw(feed, rng)
+        runner = session(pin(self.original, [a for a, _ in judge.draws]), True, "the original")
+        if drawn is None or any(len(z) != ROWS for z in drawn.drawn):
+            return None
+        feed |= {a: z for (a, _), z in zip(judge.draws, drawn.drawn, strict=True)}
+        try:
+            together = runner.run(None, feed)
+            singles = [runner.run(None, {k: v[row : row + 1] for k, v in feed.items()}) for row in range(ROWS)]
+        except Exception:  # it takes these numbers of rows only otherwise
+            return None
+        found = []
+        for i, output in enumerate(self.spec.outputs):
+            if together[i].shape[:1] != (ROWS,) or output.constant is not None:
+                continue
+            tally = Tally(output.name)
+            tally.add(together[i], np.concatenate([single[i] for single in singles]))
+            found.append(tally.figures())
+        return tuple(found)
+
+
+def _role(block: Block, value: str) -> str:
+    several = len(block.outputs) > 1
+    labels = dict(zip(block.outputs, block.label.split(", "), strict=False))
+    return f"{block.role}: {labels.get(value, value)}" if several else block.role
+
+
+# ---------------------------------------------------------------------------------------------- words
+def report(found: Deep) -> dict[str, Any]:
+    """What the deep tier found, as JSON."""
+    checked = found.verification
+    return {
+        "level": checked.level,
+        "equal": found.equal,
+        "reason": checked.reason,
+        "folder": found.folder,
+        "original": {"path": found.original, "sha256": found.sha256},
+        "changed_since_build": list(found.changed),
+        "tolerance": found.tolerance,
+        "seed": found.seed,
+        "rebuilt": [finite(asdict(f)) for f in checked.rebuilt],
+        "torch": [finite(asdict(f)) for f in checked.module],
+        "runs": list(checked.runs),
+        "cases": dict(found.cases),
+        "not_run_by_the_original": list(checked.refused),
+        "not_tried": list(found.untried),
+        "isomorphic": checked.isomorphic,
+        "blocks": [{"role": b.role, "module": b.module or None, **finite(asdict(b.figures))} for b in found.blocks],
+        "blocks_not_compared": found.unblocked or None,
+        "sequence": [finite({"step": step, "max_abs": off}) for step, off in found.drift],
+        "rows_alone_against_batch": None if found.alone is None else [finite(asdict(f)) for f in found.alone],
+        "bounds_of_means": {"reached": found.bounds[0], "of": found.bounds[1]},
+        "sampling": None
+        if found.sampling is None
+        else {
+            "right": found.sampling.right,
+            "level": found.sampling.level,
+            "draws": found.sampling.drawn,
+            "seed": found.sampling.seed,
+            "tests": [finite(asdict(t)) for t in found.sampling.tests],
+            "forbidden_options_drawn": dict(found.sampling.forbidden),
+            "not_tested": list(found.sampling.untested),
+        },
+        "versions": versions(),
+    }
+
+
+def steps_shown(drift: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """The first step, then every doubling, and the last."""
+    for step, off in drift:
+        if step & (step - 1) == 0 or step == len(drift):
+            yield step, off
+
+
+__all__ = ["STEPS", "Deep", "Level", "report", "steps_shown", "verify_folder"]

@@ -323,6 +323,94 @@ def doctor(
     raise typer.Exit(found.exit_status)
 
 
+@app.command(epilog="Exit status: 0; 1 if another fingerprint was expected; 2 trouble; 130 interrupted.")
+@guarded
+def run(
+    folder: Annotated[Path, typer.Argument(help="The folder that build wrote. Its model.py is code and is run.", show_default=False)],
+    obs: Annotated[
+        str,
+        typer.Option(
+            "--obs", help="Observations: 'random', 'zeros', a file (.npz, .npy, .json, .csv), or '-' for JSON lines: stdin to stdout."
+        ),
+    ] = "random",
+    sample: Annotated[bool, typer.Option("--sample", help="Sampled actions instead of deterministic ones.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Of the samples and of random observations.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="How often to act; default: 1, or all rows of a file.", show_default=False)
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="How many agents act; default: 1, or all rows of a file in one step.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the actions to a .npz, .json, .csv or .jsonl.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file.")] = False,
+    fingerprint: Annotated[
+        bool, typer.Option("--fingerprint", help="Print a fingerprint of the actions; default: of 32 steps of 4 agents.")
+    ] = False,
+    expect: Annotated[
+        str | None, typer.Option(help="With --fingerprint: the one that another machine gave, exact or tolerant.", show_default=False)
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Of the weights: 'float32', 'float16' or 'bfloat16'.")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of torch on the CPU; a small policy is fastest with one.")] = 1,
+    group: Annotated[
+        int, typer.Option(min=0, help="Agents computed at once, 0 for all; with 1 none depends on the others, to the bit.")
+    ] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Act with a policy that was built: print its actions, write them to a file, or answer JSON lines."""
+    from graph2torch.fingerprint import EXACT, TOLERANT
+
+    if expect is not None and (not fingerprint or not (EXACT.fullmatch(expect) or TOLERANT.fullmatch(expect))):
+        raise typer.BadParameter("goes with --fingerprint, and is one that it printed", param_hint="--expect")
+    if dtype not in ("float32", "float16", "bfloat16"):
+        raise typer.BadParameter("is 'float32', 'float16' or 'bfloat16'", param_hint="--dtype")
+    if obs == "-" and (fingerprint or as_json or output is not None or steps is not None or batch is not None):
+        raise typer.BadParameter(
+            "'-' answers line by line, whatever comes; only --sample, --seed and how to compute go with it", param_hint="--obs"
+        )
+    from graph2torch.actions_file import check_kind, written
+    from graph2torch.files import check_file, write_file
+
+    if output is not None:
+        check_kind(output)
+        check_file(output, force, "--output")
+    import torch
+
+    from graph2torch.run import Runner, act_on, document
+
+    torch.set_num_threads(threads)
+    runner = Runner.load(folder, dtype=dtype, group=group)
+    if runner.changed:
+        sys.stderr.write(f"graph2torch: {' and '.join(runner.changed)} changed since the build; going on with what is there.\n")
+    if obs == "-":
+        from graph2torch.jsonlines import serve
+
+        serve(runner, sys.stdin.buffer, sys.stdout, sample=sample, seed=seed)
+        return
+    if fingerprint and obs in ("random", "zeros"):
+        steps, batch = steps or 32, batch or 4
+    acted = act_on(runner, obs, steps=steps, batch=batch, sample=sample, seed=seed)
+    found = document(runner, folder.resolve().name, acted)
+    if output is not None:
+        write_file(output, written(output, acted, found), force, "--output")
+    agrees = None
+    if fingerprint:
+        from graph2torch.fingerprint import fingerprint as fingerprint_of
+
+        mark = fingerprint_of(acted.actions)
+        agrees = None if expect is None else mark.agrees(expect)
+        found["fingerprint"] = {**vars(mark), "expected": expect, "agrees": agrees}
+        del found["actions"]
+    if as_json:
+        print_json(found)
+    else:
+        from graph2torch.show.run import show_actions, show_fingerprint
+
+        (show_fingerprint if fingerprint else show_actions)(found)
+    raise typer.Exit(1 if agrees is False else 0)
+
+
 # ---------------------------------------------------------------------------------------------- running it
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

@@ -9,6 +9,8 @@ Graph2TorchError            exit status 2, nothing written
 ├── RuleError               a rule file is wrong
 ├── FolderError             a folder isn't what build wrote, or its original is missing
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
+├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
+├── ActingError             the policy can't act as it is asked to
 ├── OutputError             the output folder can't be written
 └── DeviceError             exit status 3: the device asked for is not usable
 """
@@ -52,6 +54,14 @@ class FolderError(Graph2TorchError):
 
 class ObservationError(Graph2TorchError):
     """A file of observations can't be read, or doesn't fit the policy."""
+
+
+class FolderError(Graph2TorchError):
+    """A folder that is to act is none that graph2torch built, or is damaged."""
+
+
+class ActingError(Graph2TorchError):
+    """The policy can't act as it is asked to."""
 
 
 class OutputError(Graph2TorchError):

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .bind import Bindings
-from .graph import Array
-from .spec import PolicySpec
-
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 if TYPE_CHECKING:
     import torch
 
+    from .bind import Bindings
+    from .graph import Array
+    from .spec import PolicySpec
 
-def import_source(source: str) -> types.ModuleType:
-    """Runs the emitted source as a module, named by its content; it stays importable, as torch's compilers need it."""
-    name = f"graph2torch_emitted.{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+
+def import_source(source: str, file: str = "model.py") -> types.ModuleType:
+    """Runs the emitted source as the module in `file`, named by both; it stays importable, as torch's compilers need it."""
+    name = f"graph2torch_emitted.{hashlib.sha256(f'{file} {source}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
     module = types.ModuleType(name)
-    module.__file__ = "model.py"
+    module.__file__ = file
     sys.modules[name] = module
-    exec(compile(source, "model.py", "exec"), module.__dict__)
+    exec(compile(source, file, "exec"), module.__dict__)
     return module
 
 

@@ -73,7 +73,7 @@ def observations_of(data: bytes, kind: str, name: str, inputs: Sequence[Input]) 
         raise ObservationError(f"{name} holds {_names(unknown)}, which the policy has no input of; its inputs are {_names(list(known))}.")
     if missing := [i.name for i in inputs if i.kind == "observation" and i.used and i.name not in arrays]:
         raise ObservationError(f"{name} holds no {_names(missing)}; the policy's inputs are {_names(list(known))}. {HOW}.")
-    fitted = {key: _fit(value, known[key], f"{name}: {quoted(key)}", kind == ".csv") for key, value in arrays.items()}
+    fitted = {key: fit(value, known[key], f"{name}: {quoted(key)}", kind == ".csv") for key, value in arrays.items()}
     counts = {key: len(value) for key, value in fitted.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{n} of {quoted(key)}" for key, n in list(counts.items())[:8])
@@ -99,8 +99,11 @@ def _names(names: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- shapes and types
-def _fit(given: Array, value: Input, what: str, flat: bool) -> Array:
-    """`given` as the input takes it. `flat`: each row holds all its numbers side by side."""
+def fit(given: Array, value: Input, what: str, flat: bool) -> Array:
+    """`given` as the input takes it, [n, …] in its dtype; ObservationError if it doesn't fit.
+
+    what: how messages start; flat: each row holds all its numbers side by side
+    """
     if given.dtype.kind not in "fiub":
         raise ObservationError(f"{what} holds {printable(str(given.dtype), 40)} where numbers are expected.")
     if not value.shape:

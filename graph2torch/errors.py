@@ -49,15 +49,11 @@ class RuleError(Graph2TorchError):
 
 
 class FolderError(Graph2TorchError):
-    """A folder isn't what build wrote, or its original is missing."""
+    """A folder is not what build wrote, is damaged, or its original is missing."""
 
 
 class ObservationError(Graph2TorchError):
     """A file of observations can't be read, or doesn't fit the policy."""
-
-
-class FolderError(Graph2TorchError):
-    """A folder that is to act is none that graph2torch built, or is damaged."""
 
 
 class ActingError(Graph2TorchError):

@@ -24,6 +24,7 @@ EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # added to a variance, or
 UNLIKE = 1e-3  # a factor nearer to 1 scales nothing
 ROUNDING = 2  # units in the last place that a formula computed on another machine may be off
 MASKING = 1e4  # a number this large only pushes forbidden options out of reach
+DISTINCT = 4  # how many magnitudes a tensor must have to be called a multiple; of fewer it is too easily one
 EVIDENCE = 32  # how many numbers must have been rounded, since a few may be round by chance
 NEAR = 0.5  # how far weights may be from the others, by norm, to be of the same training
 GATES = {"LSTM": "iofc", "GRU": "zrh"}  # ONNX's order
@@ -49,7 +50,10 @@ def likely_causes(a: Graph, b: Graph, found: Correspondence, divergence: Diverge
     """The hypotheses that hold for two canonical graphs and their correspondence; those about the divergence's node first.
 
     Of several that explain the same, the strictest is told. None may hold: then the place and the numbers have to do.
+    None is told of two graphs of which more is without a counterpart than has one.
     """
+    if len(found.removed) + len(found.added) > len(found.nodes):  # two networks that have little to do with each other
+        return ()
     evidence = Evidence(a, b, found)
     causes = [cause for group in CAUSES if (cause := next((c for try_ in group if (c := try_(evidence)) is not None), None)) is not None]
     node = divergence.node if divergence else None
@@ -381,7 +385,11 @@ def transposed(evidence: Evidence) -> Cause | None:
 
 def sign_flipped(evidence: Evidence) -> Cause | None:
     """A tensor that equals the other's negative, to the bit."""
-    sites = [s for s in evidence.differing if s.comparable and s.mine.dtype.kind == "f" and same_constant(np.negative(s.mine), s.theirs)]
+    sites = [
+        s
+        for s in evidence.differing
+        if s.comparable and s.mine.dtype.kind == "f" and same_constant(np.negative(s.mine), s.theirs) and s.mine.any()
+    ]
     return _told("sign flipped", sites, "of the opposite sign in the second graph, bit by bit")
 
 
@@ -417,16 +425,20 @@ ROUNDINGS = {"float16": _half, "bfloat16": _brain}
 
 
 def scaled(evidence: Evidence) -> Cause | None:
-    """Tensors that are one multiple of the other graph's, within the rounding of a product."""
-    factors = [(site, factor) for site in evidence.differing if (factor := _factor(site)) and not evidence.is_scale(site.x, 0)]
-    if not factors or max(f for _, f in factors) - min(f for _, f in factors) > 1e-6 * abs(factors[0][1]):
+    """Tensors that are one multiple of the other graph's, within the rounding of a product; every matrix that differs is."""
+    factors = {id(s): factor for s in evidence.differing if not evidence.is_scale(s.x, 0) and (factor := _factor(s))}
+    sites = [s for s in evidence.differing if id(s) in factors]
+    if not sites or any(s.mine.ndim > 1 and id(s) not in factors for s in evidence.differing):
         return None
-    return _told("scaled weights", [site for site, _ in factors], f"in the second graph {factors[0][1]:.6g} times as large")
+    first = factors[id(sites[0])]
+    if max(factors.values()) - min(factors.values()) > 1e-6 * abs(first):
+        return None
+    return _told("scaled weights", sites, f"in the second graph {first:.6g} times as large")
 
 
 def _factor(site: Site) -> float:
     """By what the second tensor is the first one scaled; 0 if it isn't."""
-    if not site.comparable or site.mine.dtype != np.float32 or np.count_nonzero(site.mine) < 2:
+    if not site.comparable or site.mine.dtype != np.float32 or len(np.unique(np.abs(site.mine))) < DISTINCT:
         return 0.0
     mine, theirs = site.mine.astype(np.float64).reshape(-1), site.theirs.astype(np.float64).reshape(-1)
     place = int(np.argmax(np.abs(mine)))
@@ -473,8 +485,11 @@ def _distance(site: Site) -> float:
 
 
 def other_step(evidence: Evidence) -> Cause | None:
-    """All trained tensors differ, in most of their numbers: by little, so of the same training, or altogether."""
-    trained = [s for s in evidence.weights if s.x.op in LAYERS]
+    """All matrices differ, in most of their numbers: by little, so of the same training, or altogether.
+
+    Vectors are left out: biases begin at zero, so that in parts of themselves they move any distance.
+    """
+    trained = [s for s in evidence.weights if s.x.op in LAYERS and s.mine.ndim > 1]
     if len(trained) < 2 or not all(s.comparable and np.mean(different_bits(s.mine, s.theirs)) > 0.5 for s in trained):
         return None
     far = [_distance(s) for s in trained]
@@ -482,11 +497,11 @@ def other_step(evidence: Evidence) -> Cause | None:
     count = len({s.name for s in trained})
     if max(far) < NEAR:
         words = (
-            f"the weights are of another step of the same training: all {count} tensors differ, each by {max(far):.2g} of its norm at most"
+            f"the weights are of another step of the same training: all {count} matrices differ, each by {max(far):.2g} of its norm at most"
         )
         return Cause("weights of another step", words, nodes)
     if min(far) > NEAR:
-        words = f"the weights are of another training: all {count} tensors differ, each by {min(far):.2g} of its norm at least"
+        words = f"the weights are of another training: all {count} matrices differ, each by {min(far):.2g} of its norm at least"
         return Cause("weights of another training", words, nodes)
     return None
 

@@ -479,7 +479,7 @@ def _result(pairing: _Pairing, inputs: Mapping[str, str], outputs: Mapping[str, 
     for x, y in nodes:
         operands = pair_operands(a, x, b, y, values)
         constants.update(((v, w), None) for v, w in operands if v in a.constants and w in b.constants)
-        changes += _changes(a, x, b, y, operands, values)
+        changes += changes_of(a, x, b, y, operands, values)
     results = [dict(zip((o.name for o in g.outputs), g.results, strict=True)) for g in (a, b)]
     taken = set(values.values())
     for mine, theirs in outputs.items():
@@ -494,7 +494,8 @@ def _result(pairing: _Pairing, inputs: Mapping[str, str], outputs: Mapping[str, 
     return Correspondence(nodes, values, tuple(constants), tuple(changes), removed, added)
 
 
-def _changes(a: Graph, x: Node, b: Graph, y: Node, operands: Operands, values: Mapping[str, str]) -> Iterator[Change]:
+def changes_of(a: Graph, x: Node, b: Graph, y: Node, operands: Operands, values: Mapping[str, str]) -> Iterator[Change]:
+    """In what `y` differs from `x`, whose operands are paired by `pair_operands`; the bits of constants aside."""
     if x.op != y.op:
         yield Change(x, y, "operator", f"{x} is {y} in the other graph")
     elif not same_attributes(x, y):

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import onnx
 
 from .canonical import canonicalise
-from .correspondence import Change, Correspondence, correspond, pair_declared, pair_operands, same_constant
+from .correspondence import Change, Correspondence, changes_of, correspond, pair_declared, pair_operands, same_constant
 from .errors import Graph2TorchError
 from .figures import Tally, different_bits
 from .graph import RANDOM, Array, Graph, Model, Node, read_graph
@@ -34,6 +34,7 @@ HANDFUL = 16  # tensors that are fetched at once
 SUSPECTS = 256  # nodes before the place found that are looked at once more
 Kind = Literal["constant", "attribute", "operator", "operands", "structure", "arithmetic"]
 Number = float | int | bool
+Explanation: TypeAlias = "tuple[Kind, Node, Node | None, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,16 @@ class _Side:
             got |= dict(zip(wanted, self.running.run(None, {k: v for k, v in feed.items() if k in known}), strict=True))
         return [got[name] for name in names]
 
+    def fetch_some(self, names: Sequence[str], feed: Mapping[str, Array]) -> dict[str, Array]:
+        """The same, without those that are no arrays of numbers (sequences, text) or that numpy has no type for."""
+        try:
+            got = dict(zip(names, self.fetch(names, feed), strict=True))
+        except Exception:
+            if len(names) <= 1:
+                return {}
+            return {name: x for one in names for name, x in self.fetch_some([one], feed).items()}
+        return {name: x for name, x in got.items() if isinstance(x, np.ndarray) and x.dtype.kind != "O"}
+
 
 def _set_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> None:
     del proto.graph.output[:]
@@ -230,6 +241,7 @@ class _Search:
         """The first divergence on the first of `feeds` on which the outputs differ."""
         pairs = self.ends()
         if not pairs:
+            self.refusal = "no output that is computed is in both graphs"
             return None
         drawn = [[v for v in needed_draws(p) if v in m] for p, m in zip(self.protos, self.makers, strict=True)]
         drawn[0].sort(key=lambda v: v not in self.found.values)
@@ -237,12 +249,11 @@ class _Search:
         own = [w for w in drawn[1] if w not in set(shared.values())]
         shared |= dict(zip((v for v in drawn[0] if v not in shared), own, strict=False))
         own = [w for w in own if w not in set(shared.values())]
-        ends = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)]
         try:
             noise = Randomness(self.protos[0], drawn[0], (), {}), Randomness(self.protos[1], own, (), {})
             sides = (
-                _Side(self.protos[0], drawn[0], ends[0], "the first graph"),
-                _Side(self.protos[1], drawn[1], ends[1], "the second graph"),
+                _Side(self.protos[0], drawn[0], self.kept(0), "the first graph"),
+                _Side(self.protos[1], drawn[1], self.kept(1), "the second graph"),
             )
         except Graph2TorchError as error:  # refused by onnxruntime, or random numbers of a fixed shape
             self.refusal = f"they can't be run with the same noise ({one_line(str(error), 160)})"
@@ -250,6 +261,7 @@ class _Search:
         for label, feed in feeds if feeds is not None else ((case.label, case.feed) for case in quick(self.a.inputs, seed)):
             case = self.case(label, feed, noise, drawn[0], own, shared, seed)
             if case is None:
+                self.refusal = self.refusal or f"onnxruntime can't run the two on {label} inputs"
                 continue
             got = self.outcome(sides, case, pairs)
             if got is not None and any(differ(x, y) for x, y in zip(*got, strict=True)):
@@ -266,6 +278,12 @@ class _Search:
         }
         return [(v, w) for v, w in pairs if v in self.makers[0] and w in self.makers[1]]
 
+    def kept(self, side: int) -> list[str]:
+        """What leads to an output or to a draw, paired or not; all else is no part of the canonical graph."""
+        graph, made = (self.a, self.b)[side], self.makers[side]
+        needed = [*graph.results, *(v for n in graph.nodes if n.op in RANDOM for v in n.inputs)]
+        return [v for v in dict.fromkeys(needed) if v in made]
+
     def outcome(self, sides: tuple[_Side, _Side], case: _Case, pairs: Sequence[tuple[str, str]]) -> list[list[Array]] | None:
         """The values of `pairs`, or None if onnxruntime refuses; why then stands in `refusal`."""
         at = 0
@@ -277,7 +295,7 @@ class _Search:
             self.refusal, self.runs = f"onnxruntime refuses {sides[at].what}", False
             return None
         except Exception as error:  # onnxruntime has no common class for what it can't run
-            self.refusal = f"onnxruntime can't run {sides[at].what} on {case.label} inputs ({one_line(str(error), 160)})"
+            self.refusal = self.refusal or f"onnxruntime can't run {sides[at].what} on {case.label} inputs ({one_line(str(error), 160)})"
             return None
         self.compared = True
         return got
@@ -313,19 +331,18 @@ class _Search:
         comparable = {v for n in self.a.nodes for v in n.outputs if v and v in self.found.values and v not in pinned}
 
         def gaps(cut: Sequence[str]) -> list[Gap]:
-            if not cut:
-                return []
-            mine = sides[0].fetch(cut, case.a)
-            theirs = sides[1].fetch([self.found.values[v] for v in cut], case.b)
-            return [gap(v, x, y) for v, x, y in zip(cut, mine, theirs, strict=True) if differ(x, y)]
+            mine = sides[0].fetch_some(cut, case.a)
+            theirs = sides[1].fetch_some([self.found.values[v] for v in cut], case.b)
+            both = [(v, mine[v], theirs[w]) for v in cut if v in mine and (w := self.found.values[v]) in theirs]
+            return [gap(v, x, y) for v, x, y in both if differ(x, y)]
 
         def live(at: int) -> list[str]:
             return [v for n in self.a.nodes[:at] for v in n.outputs if v in comparable and last.get(v, -1) >= at]
 
         low, high = 0, len(self.a.nodes)
         if not gaps(live(high)):  # an output is made by what has no counterpart
-            v, w = next((v, w) for v, w in ends if self.found.values.get(v) != w)
-            mine, theirs = sides[0].fetch([v], case.a)[0], sides[1].fetch([w], case.b)[0]
+            both = zip(ends, sides[0].fetch([v for v, _ in ends], case.a), sides[1].fetch([w for _, w in ends], case.b), strict=True)
+            (v, w), mine, theirs = next(each for each in both if differ(*each[1:]))
             return self.output(v, w, gap(v, mine, theirs), case.label)
         while high - low > 1:
             middle = (low + high) // 2
@@ -351,27 +368,44 @@ class _Search:
             words += "; the numbers are equal on everything tried"
         return Divergence(kind, node, twin, words, found, case)
 
-    def explain(self, x: Node) -> tuple[Kind, Node, Node | None, str] | None:
+    def explain(self, x: Node) -> Explanation | None:
         """What is different about a node of a, if anything."""
         y = self.twins.get(x.index)
         if y is None:
             return "structure", x, None, f"{x} is in the first graph only"
-        changes = {change.kind: change for change in reversed(self.changes.get(x.index, []))}
-        for kind in ("operator", "attribute"):
-            if kind in changes:
-                return changes[kind].kind, x, y, changes[kind].words
-        if "operands" in changes:
-            gone = self.region(x, 0)
-            new = self.region(y, 1)
+        if any(change.kind == "operands" for change in self.changes.get(x.index, ())):
+            gone, new = self.region(x, 0), self.region(y, 1)
+            if not gone and (split := self.split(x, y)):
+                return split
             if gone:
                 instead = f", where the second has {_listed(new, '')}" if new else ""
                 return "structure", gone[0], None, f"{_listed(gone, 'is')} in the first graph only{instead}"
             if new:
                 return "structure", x, new[0], f"{x} reads what the first graph lacks: {_listed(new, '')}"
-            return "operands", x, y, changes["operands"].words
-        for v, w in pair_operands(self.a, x, self.b, y, self.found.values):
+        return self.compare(x, y)
+
+    def compare(self, x: Node, y: Node) -> Explanation | None:
+        """What is different about two nodes, if anything."""
+        operands = pair_operands(self.a, x, self.b, y, self.found.values)
+        changes = {change.kind: change for change in changes_of(self.a, x, self.b, y, operands, self.found.values)}
+        for kind in ("operator", "attribute", "operands"):
+            if kind in changes:
+                return changes[kind].kind, x, y, changes[kind].words
+        for v, w in operands:
             if v in self.a.constants and w in self.b.constants and not same_constant(self.a.constants[v], self.b.constants[w]):
                 return "constant", x, y, f"{x}: of the constant {quoted(v)}, {gap(v, self.a.constants[v], self.b.constants[w])}"
+        return None
+
+    def split(self, x: Node, y: Node) -> Explanation | None:
+        """Of what a computes once for several readers, b computes a variant for one of them: that variant is what is different."""
+        for v, w in pair_operands(self.a, x, self.b, y, self.found.values):
+            one, two = self.makers[0].get(v), self.makers[1].get(w)
+            if one is None or two is None or two.index not in self.added or self.found.values.get(v) == w:
+                continue
+            read = [v for v in one.inputs if v in self.found.values and self.found.values[v] in two.inputs]
+            if (one.op == two.op or len(one.inputs) == len(two.inputs) == len(read)) and read:
+                kind, _, _, words = self.compare(one, two) or ("structure", one, two, f"{one} is computed once more")
+                return kind, one, two, f"{words} (for {x})"
         return None
 
     def region(self, node: Node, side: int) -> list[Node]:

@@ -18,8 +18,11 @@ import pytest
 
 from graph2torch.bind import Binding
 from graph2torch.build import Build, build_policy, recognise
+from graph2torch.divergence import first_divergence
 from graph2torch.errors import Graph2TorchError
+from graph2torch.graph import load
 from graph2torch.module import build_module
+from tests.faults import plant
 from tests.inert import check_inert
 from tests.lifting import check_lifting
 
@@ -38,6 +41,23 @@ def label(path: Path) -> str:
 
 def pair(folder: Path) -> Build:
     return build_policy(next(folder.glob("*.onnx")), next(folder.glob("*.pt")))
+
+
+# ---------------------------------------------------------------------------------------------- divergence
+@pytest.mark.parametrize("path", MODELS, ids=label)
+def test_a_planted_fault_is_found_at_its_node(path: Path) -> None:
+    """One fault a model, of a kind and at a place that its name decides."""
+    try:
+        model = load(path)
+    except Graph2TorchError:
+        pytest.skip("refused")
+    fault = plant(model.proto, np.random.default_rng(list(label(path).encode())))
+    if fault is None:
+        pytest.skip("the model has no place for the kind that was drawn")
+    found = first_divergence(model, fault.model, blocks=())
+    assert found is not None and found.node is not None, fault.words
+    assert found.twin is not None and found.twin.index == fault.node, fault.words  # its counterpart may be merged with an equal node
+    assert first_divergence(model, model, blocks=()) is None
 
 
 # ---------------------------------------------------------------------------------------------- inner values

@@ -154,6 +154,24 @@ def test_a_node_that_one_graph_lacks_is_structure() -> None:
     assert "what the first graph lacks: node 'v5' (Neg)" in found.words
 
 
+def test_a_fault_in_one_of_two_equal_nodes_is_found_there() -> None:
+    """a's two Subs are one in the canonical form; in b one of them is the other way round."""
+    nodes = [
+        helper.make_node("Sub", ["x", "m"], ["c"]),
+        helper.make_node("Sub", ["x", "m"], ["d"]),
+        helper.make_node("Tanh", ["c"], ["t"]),
+        helper.make_node("Div", ["d", "t"], ["y"]),
+    ]
+    model = graph_of(nodes, [], {"x": [3], "m": [3]}, {"y": [3]})
+    for index in (0, 1):
+        other = copy(model)
+        other.graph.node[index].input[:] = ["m", "x"]
+        found = diverging(model, other)
+        assert found.kind == "operands" and found.node is not None and found.node.op == "Sub"
+        assert found.twin is not None and found.twin.index == index and found.gap is not None
+        assert diverging(other, model).kind in ("operands", "structure")
+
+
 def test_equal_operators_with_other_numbers_are_arithmetic() -> None:
     """Up to opset 12 Softmax flattens what comes behind its axis; the graphs spell it alike."""
     nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Softmax", ["e"], ["y"], axis=1)]
@@ -219,6 +237,34 @@ def test_a_graph_that_onnxruntime_refuses_is_compared_by_structure() -> None:
     assert found.kind == "attribute" and found.gap is None and "onnxruntime refuses the second graph" in found.words
     found = diverging(other, model)
     assert found.kind == "attribute" and found.gap is None and "no numbers were compared, because" in found.words
+
+
+def test_graphs_without_a_common_output_are_compared_by_structure() -> None:
+    found = diverging(family("continuous"), family("discrete"))
+    assert found.gap is None and "no numbers were compared, because no output that is computed is in both graphs" in found.words
+
+
+@pytest.mark.parametrize("a", FAMILIES)
+@pytest.mark.parametrize("b", ["hybrid", "sac", "lstm", "attention", "resnet"])
+def test_any_two_graphs_part_somewhere(a: str, b: str) -> None:
+    """Outputs, draws and inputs that have no counterpart are no obstacle."""
+    found = first_divergence(family(a), family(b), blocks=NO_BLOCKS)
+    assert (found is None) == (a == b)
+
+
+def test_tensors_that_are_no_numbers_are_passed_over() -> None:
+    def through(op: str, to: int) -> onnx.ModelProto:
+        nodes = [
+            helper.make_node(op, ["x"], ["t"]),
+            helper.make_node("Cast", ["t"], ["u"], to=to),
+            helper.make_node("Cast", ["u"], ["v"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Neg", ["v"], ["y"]),
+        ]
+        return graph_of(nodes, [], {"x": [3]}, {"y": [3]})
+
+    for to in (onnx.TensorProto.STRING, onnx.TensorProto.BFLOAT16):
+        found = diverging(through("Exp", to), through("Tanh", to))
+        assert found.kind == "operator" and found.node is not None and found.node.op == "Exp" and found.gap is not None
 
 
 def test_a_further_observation_is_made_up() -> None:

@@ -5,7 +5,7 @@
 A fenced block that follows the comment `<!-- output -->` starts with commands (`$ …`); what they print, stdout and
 stderr together, is the rest of it. The Python blocks of a page are written to files first where they follow
 `<!-- write: NAME -->`, and one that follows `<!-- file: NAME -->` shows that file. Commands run from the root of the
-checkout for README.md, how-it-works.md and walkthrough.md, and in an empty folder for the others. With --check nothing is written; the
+checkout for README.md, equality-levels.md, how-it-works.md and walkthrough.md, and in an empty folder for the others. With --check nothing is written; the
 exit status is 1 if a page is out of date.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-IN_CHECKOUT = {"README.md", "how-it-works.md", "walkthrough.md"}
+IN_CHECKOUT = {"README.md", "equality-levels.md", "how-it-works.md", "walkthrough.md"}
 BLOCK = re.compile(r"<!-- (output|write|file)(?:: (\S+))? -->\n```(\w*)\n(.*?)```\n", re.DOTALL)
 
 

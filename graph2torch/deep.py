@@ -183,6 +183,8 @@ def original_of(folder: Path, told: Mapping[str, Any], given: str | Path | None)
         raise FolderError(f"The report in {quoted(str(folder))} doesn't say where the original lies; give the .onnx as second argument.")
     try:
         found = Path(os.path.normpath(os.path.join(os.path.realpath(folder), path)))  # noqa: PTH118 # as build made it
+        if found.is_relative_to(os.path.realpath(".")):  # shorter to read
+            found = found.relative_to(os.path.realpath("."))
         there = found.is_file()
     except (OSError, ValueError):
         found, there = Path(path), False

@@ -280,7 +280,7 @@ def kolmogorov_smirnov_of_two(a: Numbers, b: Numbers) -> tuple[float, float]:
 def _correlation(side: Any, what: str, largest: float, n: int, count: int) -> SampleTest:
     """The largest of `count` correlations of n pairs: each is normal with variance 1 / n, about, if nothing goes together."""
     p = min(1.0, count * math.erfc(largest * math.sqrt(n / 2))) if math.isfinite(largest) else 0.0
-    return SampleTest(side, what, f"largest of {count} correlations", largest, n, p)
+    return SampleTest(side, what, f"correlation, largest of {count}", largest, n, p)
 
 
 def kolmogorov_smirnov(z: Numbers) -> tuple[float, float]:

@@ -109,7 +109,7 @@ def _show_sampling(page: Page, sampling: Sampling) -> None:
         page.line(f"{counted(len(failed), 'test')} of {len(sampling.tests)} failed:")
         page.table([("", "", "p"), *((t.side, printable(t.of, 80), f"{t.p:.2g}") for t in failed[:12])], indent=4)
     if sampling.tests:
-        methods = list(dict.fromkeys(t.method.partition(",")[0].partition(" of ")[0] for t in sampling.tests))
+        methods = list(dict.fromkeys(t.method.partition(",")[0] for t in sampling.tests))
         least = min(sampling.tests, key=lambda t: t.p)
         page.line(
             f"torch's forward without noise and rebuilt.onnx's own random operators; {', '.join(methods)}; a test fails below p = {sampling.level:.2g}, "

@@ -269,6 +269,32 @@ def verify(
     raise typer.Exit(0 if found.equal else 1)
 
 
+@app.command(epilog="Exit status: 0 equal networks; 1 different; 2 trouble; 130 interrupted.")
+@guarded
+def diff(
+    a: Annotated[Path, typer.Argument(help="An .onnx or a .pt.", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="Another one, or the other of the two.", show_default=False)],
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run two graphs in onnxruntime on the same inputs.")] = True,
+    samples: Annotated[int, typer.Option(min=0, max=10_000, help="Ordinary inputs tried on top of the fixed ones.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all inputs that are made up.")] = 20240611,
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell in what two files differ: two graphs of any kind, two checkpoints, or a graph and a checkpoint."""
+    from graph2torch.diff import as_json as to_json
+    from graph2torch.diff import diff as compare
+
+    with Progress(as_json) as note:
+        found = compare(a, b, rules=tuple(rules or ()), samples=samples, seed=seed, run=run, progress=note)
+    if as_json:
+        print_json(to_json(found))
+    else:
+        from graph2torch.show.diff import show_difference
+
+        show_difference(found)
+    raise typer.Exit(0 if found.equal else 1)
+
+
 @app.command()
 @guarded
 def rules(

@@ -12,10 +12,10 @@ import io
 import os
 import pickletools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from .files import MAX_BYTES, read_file, where
 from .graph import Array
 from .text import one_line, quoted
 
+Plain: TypeAlias = "bool | int | float | str | None"
+
+MAX_ENTRIES = 200_000  # tensors and numbers of a file that is read whole
+MAX_DEPTH = 8  # of dictionaries in dictionaries; an optimiser's state has three
 MAX_TUPLE = 10_000  # parts of a tuple, with those of the tuples in it; in checkpoints they are shapes and strides
 
 
@@ -81,6 +85,88 @@ def load_checkpoint(path: str | Path, module: str = "Policy") -> Checkpoint:
             f"Give the checkpoint that the trainer saved for the policy."
         )
     return Checkpoint(path, hashlib.sha256(data).hexdigest(), len(data), module, tensors, modules, _step(entries), tuple(unread))
+
+
+@dataclass(frozen=True)
+class Modules:
+    """A .pt that was read whole: every tensor of every module.
+
+    tensors: module → key → array; what is nested (an optimiser's state) has keys like "state.0.exp_avg". Tensors that stand in
+             no module are under the module ""
+    values:  module → key → number, text, truth value or None that stands beside them
+    unread:  keys whose values are none of these, by their type
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    step: int | None
+    tensors: Mapping[str, Mapping[str, Array]]
+    values: Mapping[str, Mapping[str, Plain]]
+    unread: tuple[str, ...] = ()
+
+
+def load_modules(path: str | Path) -> Modules:
+    """Reads `path` with all its modules, whatever they are; any .pt that holds a dictionary of tensors will do.
+
+    Raises CheckpointError as `load_checkpoint` does, and for a file without any tensor.
+    """
+    path = Path(path)
+    data = read_file(path, "a PyTorch checkpoint", CheckpointError)
+    name = where(path)
+    entries = _plain(_load(data, name))
+    if entries is None:
+        raise CheckpointError(f"{name} is not a dictionary of tensors or of modules; save the state_dicts under their names.")
+    tensors: dict[str, dict[str, Array]] = {}
+    values: dict[str, dict[str, Plain]] = {}
+    unread: list[str] = []
+    budget = MAX_BYTES
+    for count, (module, key, value) in enumerate(_leaves(entries)):
+        if count >= MAX_ENTRIES:
+            raise CheckpointError(f"{name} holds more than {MAX_ENTRIES:,} tensors and numbers, which is the limit here.")
+        if value is None or isinstance(value, (bool, int, float, str)):
+            values.setdefault(module, {})[key] = value
+            continue
+        array = _array(value, f"{name}: {quoted(key)}")
+        if array is None:
+            unread.append(f"{module}.{key}".strip("."))
+            continue
+        budget -= array.nbytes
+        if budget < 0:
+            raise CheckpointError(f"{name}: its tensors take more than {MAX_BYTES:,} bytes, which is the limit here.")
+        tensors.setdefault(module, {})[key] = array
+    if not tensors:
+        raise CheckpointError(f"{name} holds no tensors; give the checkpoint that the trainer saved.")
+    return Modules(path, hashlib.sha256(data).hexdigest(), len(data), _step(entries), tensors, values, tuple(unread))
+
+
+def _leaves(entries: Mapping[Any, Any]) -> Iterator[tuple[str, str, object]]:
+    """(module, key, value) of all that is no dictionary and no list, in the file's order; deeper than MAX_DEPTH as it is."""
+    for name, value in entries.items():
+        nested = _children(value)
+        if nested is None:
+            yield "", _label(name), value
+            continue
+        todo = [(key, child, 1) for key, child in reversed(nested)]
+        while todo:
+            key, child, depth = todo.pop()
+            inside = _children(child) if depth < MAX_DEPTH else None
+            if inside is None:
+                yield _label(name), key, child
+            else:
+                todo += [(f"{key}.{inner}", grandchild, depth + 1) for inner, grandchild in reversed(inside)]
+                if len(todo) > MAX_ENTRIES:
+                    yield from ((_label(name), key, child) for key, child, _ in todo)  # whoever counts them has enough
+                    return
+
+
+def _children(value: object) -> list[tuple[str, object]] | None:
+    """What a dictionary or a list holds, under texts; None for anything else, and for what is empty."""
+    if (entries := _plain(value)) is not None:
+        return [(str(key) if isinstance(key, int) else _label(key), child) for key, child in entries.items()]
+    if isinstance(value, (list, tuple)):
+        return [(str(i), child) for i, child in enumerate(list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value))]
+    return None
 
 
 def _load(data: bytes, name: str) -> object:

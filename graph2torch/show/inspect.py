@@ -21,7 +21,7 @@ def show_inspection(found: Found) -> None:
     if kind != "onnx":
         _show_checkpoint(page, found["checkpoint"] if kind == "pair" else found)
     if kind == "pair":
-        _show_pair(page, found["pair"], found["graph"]["file"], found["checkpoint"]["file"])
+        show_pair(page, found["pair"], found["graph"]["file"], found["checkpoint"]["file"])
 
 
 def _show_graph(page: Page, g: Found) -> None:
@@ -146,7 +146,7 @@ def _show_statistics(page: Page, n: Found, limit: int = 8) -> None:
     return None
 
 
-def _show_pair(page: Page, pair: Found, graph: str, checkpoint: str) -> None:
+def show_pair(page: Page, pair: Found, graph: str, checkpoint: str) -> None:
     """`graph`, `checkpoint`: the names of the files."""
     verdict = pair["verdict"]
     same = (

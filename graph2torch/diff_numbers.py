@@ -1,0 +1,203 @@
+"""Two graphs, run on the same inputs in onnxruntime: which outputs differ, and by how much.
+
+Inputs are those of the quick tier (observations.py), random operators are pinned (randomness.py): what corresponds draws the
+same in both. An output that depends on a draw which the other graph doesn't make is not compared, and said to be so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import Graph2TorchError, UnsupportedGraph
+from .figures import Figures, Tally
+from .graph import Array, Graph, Model, ValueInfo, check_memory, where
+from .observations import observation, quick
+from .randomness import Drawn, Randomness, needed_draws, pin
+from .runtime import session
+from .text import one_line, quoted
+
+SEED = 20240611
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """A pair of outputs, by position in both files; `name` is a's."""
+
+    name: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What running both gave.
+
+    figures:      by output, b against a
+    runs:         the cases that both ran, optimiser on and off
+    refused:      cases that onnxruntime runs neither of the two on
+    one_sided:    cases that it runs only one of them on
+    not_compared: outputs and inputs that could not be compared, or everything, with the reason
+    """
+
+    figures: tuple[Figures, ...] = ()
+    runs: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    one_sided: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
+    seed: int = SEED
+
+    @property
+    def differing(self) -> tuple[Figures, ...]:
+        return tuple(f for f in self.figures if f.differing)
+
+
+def compare_numbers(
+    a: Model,
+    b: Model,
+    inputs: Sequence[tuple[ValueInfo, ValueInfo]],
+    outputs: Sequence[Outputs],
+    nodes: Iterable[tuple[str, str]],
+    graphs: tuple[Graph, Graph],
+    samples: int = 0,
+    seed: int = SEED,
+) -> Numbers:
+    """Runs both on the quick tier's cases and on `samples` further ordinary ones.
+
+    inputs:  pairs that are fed the same, all of both graphs
+    nodes:   pairs of first outputs of nodes that correspond; the random ones among them draw the same
+    graphs:  the canonical graphs, which tell what depends on a draw
+
+    A graph that can't be run is no error but a reason in `not_compared`.
+    """
+    try:
+        return _Comparison(a, b, inputs, outputs, nodes, graphs, samples, seed).run()
+    except Graph2TorchError as error:
+        return Numbers(not_compared=(f"everything: {one_line(str(error), 400)}",), seed=seed)
+
+
+class _Comparison:
+    def __init__(
+        self,
+        a: Model,
+        b: Model,
+        inputs: Sequence[tuple[ValueInfo, ValueInfo]],
+        outputs: Sequence[Outputs],
+        nodes: Iterable[tuple[str, str]],
+        graphs: tuple[Graph, Graph],
+        samples: int,
+        seed: int,
+    ) -> None:
+        self.models, self.inputs, self.graphs, self.seed, self.samples = (a, b), inputs, graphs, seed, samples
+        for model in self.models:
+            check_memory(model.proto, where(model.path))
+        self.draws = tuple(needed_draws(m.proto) for m in self.models)
+        random = set(self.draws[0]), set(self.draws[1])
+        self.same = {y: x for x, y in nodes if x in random[0] and y in random[1]}  # b's draw → a's
+        self.notes: list[str] = []
+        loose = [set(self.draws[0]) - set(self.same.values()), set(self.draws[1]) - self.same.keys()]
+        reached = [_reached(graph, values) for graph, values in zip(graphs, loose, strict=True)]
+        self.outputs = []
+        for output in outputs:
+            if graphs[0].results[output.a] in reached[0] or graphs[1].results[output.b] in reached[1]:
+                self.notes.append(f"{quoted(output.name)}, which depends on a random number that only one of the two draws")
+            else:
+                self.outputs.append(output)
+        self.noises = [Randomness(m.proto, draws, [], {}) if draws else None for m, draws in zip(self.models, self.draws, strict=True)]
+        self.tallies = {o.name: Tally(o.name) for o in self.outputs}
+        self.runs: list[str] = []
+        self.refused: dict[str, None] = {}
+        self.one_sided: dict[str, None] = {}
+
+    def run(self) -> Numbers:
+        pinned = [pin(m.proto, draws, False) for m, draws in zip(self.models, self.draws, strict=True)] if self.outputs else []
+        for optimised in (True, False) if self.outputs else ():
+            sessions = [session(proto, optimised, where(m.path)) for proto, m in zip(pinned, self.models, strict=True)]
+            for label, kind, feed in self.cases():
+                noise = self.noise(feed, label, kind)
+                given = [self.ask(side, sessions[side], feed, noise[side]) for side in (0, 1)]
+                if given[0] is None or given[1] is None:
+                    (self.refused if given == [None, None] else self.one_sided)[label] = None
+                    continue
+                self.runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
+                for output, x, y in zip(self.outputs, given[0], given[1], strict=True):
+                    self.tallies[output.name].add(*_alike(x, y))
+        if self.outputs and not self.runs:
+            reason = (
+                "onnxruntime runs them on none of the inputs tried"
+                if self.refused
+                else "onnxruntime runs only one of them on what was tried"
+            )
+            self.notes.append(f"everything: {reason}")
+        figures = tuple(t.figures() for t in self.tallies.values() if t.compared)
+        return Numbers(figures, tuple(self.runs), tuple(self.refused), tuple(self.one_sided), tuple(self.notes), self.seed)
+
+    def cases(self) -> Iterator[tuple[str, str, dict[str, Array]]]:
+        """Inputs under a's names, sizes that either of the two fixes taken over, in a's types."""
+        merged = [
+            ValueInfo(x.name, x.dtype, tuple(n if isinstance(m, str | None) else m for m, n in zip(x.shape, y.shape, strict=True)))
+            for x, y in self.inputs
+        ]
+        yield from quick(merged, self.seed)
+        for number in range(self.samples):
+            rng = np.random.default_rng([self.seed, number, *b"sample"])
+            yield f"sample {number}", "ordinary", {i.name: observation(i, 4, "ordinary", rng) for i in merged}
+
+    def fed(self, side: int, feed: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(feed) if side == 0 else {y.name: _cast(feed[x.name], y.dtype) for x, y in self.inputs}
+
+    def noise(self, feed: Mapping[str, Array], label: str, kind: str) -> tuple[dict[str, Array] | None, dict[str, Array] | None]:
+        """What each graph's random operators draw, by name; None for a graph that can't do this case."""
+        found: list[dict[str, Array] | None] = []
+        for side, randomness in enumerate(self.noises):
+            rng = np.random.default_rng([self.seed, *label.encode()])
+            drawn = randomness.draw(self.fed(side, feed), rng, 8.0 if kind == "extreme" else 1.0) if randomness else Drawn([], [], {})
+            found.append(None if drawn is None else dict(zip(self.draws[side], drawn.drawn, strict=True)))
+        mine, theirs = found
+        if mine is not None and theirs is not None:
+            for y, x in self.same.items():
+                if mine[x].shape != theirs[y].shape:
+                    raise UnsupportedGraph(
+                        f"the two draw random numbers of other sizes ({list(mine[x].shape)} and {list(theirs[y].shape)})"
+                    )
+                theirs[y] = mine[x].astype(theirs[y].dtype)
+        return mine, theirs
+
+    def ask(self, side: int, running: Any, feed: Mapping[str, Array], noise: Mapping[str, Array] | None) -> list[Array] | None:
+        """What one graph gives, by output; None if it can't do this case."""
+        if noise is None:
+            return None
+        known = {v.name for v in running.get_inputs()}
+        names = [self.graphs[side].outputs[o.b if side else o.a].name for o in self.outputs]
+        wanted = list(dict.fromkeys(names))
+        try:
+            values = running.run(wanted, {k: v for k, v in {**self.fed(side, feed), **noise}.items() if k in known})
+        except Exception:  # onnxruntime raises many kinds
+            return None
+        given = dict(zip(wanted, values, strict=True))
+        return [given[name] for name in names]
+
+
+def _reached(graph: Graph, values: Iterable[str]) -> set[str]:
+    """The values that depend on `values`, these included."""
+    reached = set(values)
+    for node in graph.nodes if reached else ():
+        if not reached.isdisjoint(node.inputs):
+            reached.update(node.outputs)
+    return reached
+
+
+def _cast(value: Array, dtype: np.dtype[np.generic]) -> Array:
+    with np.errstate(over="ignore"):
+        return value.astype(dtype)
+
+
+def _alike(a: Array, b: Array) -> tuple[Array, Array]:
+    """Numbers of two types in the wider one."""
+    if a.dtype == b.dtype or "b" in (a.dtype.kind, b.dtype.kind):
+        return a, b
+    wider = np.promote_types(a.dtype, b.dtype)
+    return a.astype(wider), b.astype(wider)

@@ -1,0 +1,252 @@
+"""How two graphs are built differently, in words: by the blocks that the rules know, by nodes where they know none.
+
+hidden layer 2: 128 → 256 units
+activation of hidden layer 1: SiLU → ReLU
+an observation of 4 more: 'obs_1'
+node 'conv1' (Conv): strides is (2, 2), in the other graph (1, 1)
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .contract import Contract, differences
+from .correspondence import Correspondence
+from .graph import Node
+from .text import printable
+
+if TYPE_CHECKING:
+    from .spec import Block, PolicySpec
+
+UNRELATED = 0.35  # of the larger graph's nodes; if fewer have a counterpart, differences one by one say nothing
+LISTED = 4  # nodes of one operator that are named
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How b is built differently from a.
+
+    same:           operator by operator the same, whatever the constants hold
+    unrelated:      hardly anything corresponds, so the differences aren't listed
+    words:          the differences, those of the contract first
+    titles:         what each is, in a line
+    nodes:          how many each has, in canonical form
+    paired, changed, removed, added: of these nodes
+    """
+
+    same: bool
+    unrelated: bool
+    words: tuple[str, ...]
+    titles: tuple[str, str]
+    nodes: tuple[int, int]
+    paired: int
+    changed: int
+    removed: int
+    added: int
+
+
+def compare_structure(
+    found: Correspondence, contract: Contract, specs: tuple[PolicySpec, PolicySpec] | None, nodes: tuple[int, int], titles: tuple[str, str]
+) -> Structure:
+    """The differences of two graphs that are not the same. `specs`: what the rules make of them, if they do."""
+    alike = len(found.nodes) - sum(change.kind == "operator" for change in found.changed)
+    unrelated = alike < UNRELATED * max(*nodes, 1)
+    observations = frozenset(i.name for spec in specs or () for i in spec.inputs if i.meaning.startswith(("observation", "goal")))
+    words = differences(contract, observations)
+    if not unrelated:
+        told: tuple[set[int], set[int]] = (set(), set())
+        if specs:
+            resized = frozenset(x.name for kind, x, _ in contract.resized if kind == "input")
+            words += _Blocks(specs, found, told, resized).words()
+        words += _by_node(found, told)
+    changed = len({change.a.index for change in found.changed})
+    return Structure(
+        False, unrelated, tuple(dict.fromkeys(words)), titles, nodes, len(found.nodes), changed, len(found.removed), len(found.added)
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------- by block
+class _Blocks:
+    """The blocks of two policies, paired by their nodes, then by their neighbours and roles."""
+
+    def __init__(
+        self, specs: tuple[PolicySpec, PolicySpec], found: Correspondence, told: tuple[set[int], set[int]], resized: frozenset[str]
+    ) -> None:
+        self.specs, self.found, self.told, self.resized = specs, found, told, resized
+        self.blocks = [[b for b in spec.blocks if b.family != "generic"] for spec in specs]
+        self.partner: list[dict[int, int]] = [{}, {}]
+        self.makers = [{value: i for i, b in enumerate(blocks) for value in b.outputs if value} for blocks in self.blocks]
+        self.by_nodes()
+        self.by_neighbours()
+        self.by_role()
+
+    def pair(self, i: int, j: int) -> None:
+        if i not in self.partner[0] and j not in self.partner[1]:
+            self.partner[0][i], self.partner[1][j] = j, i
+
+    def by_nodes(self) -> None:
+        owners = [{index: i for i, b in reversed(list(enumerate(blocks))) for index in b.nodes} for blocks in self.blocks]
+        votes: Counter[tuple[int, int]] = Counter()
+        for x, y in self.found.nodes:
+            if x.index in owners[0] and y.index in owners[1]:
+                votes[owners[0][x.index], owners[1][y.index]] += 1
+        same = {pair: self.blocks[0][pair[0]].rule == self.blocks[1][pair[1]].rule for pair in votes}
+        for pair, _ in sorted(votes.items(), key=lambda v: (not same[v[0]], -v[1], v[0])):
+            self.pair(*pair)
+
+    def by_neighbours(self) -> None:
+        """What reads what paired blocks make, where it is the only one."""
+        for _ in range(2):
+            waiting: dict[tuple[int, ...], list[int]] = {}
+            for j, block in enumerate(self.blocks[1]):
+                if j not in self.partner[1] and (key := self.reads(1, block)):
+                    waiting.setdefault(key, []).append(j)
+            for i, block in enumerate(self.blocks[0]):
+                if i not in self.partner[0] and len(fitting := waiting.get(self.reads(0, block), [])) == 1:
+                    self.pair(i, fitting[0])
+
+    def reads(self, side: int, block: Block) -> tuple[int, ...]:
+        """The paired blocks that make what it reads, as b's numbers."""
+        makers = [self.makers[side].get(v, -1) for v in block.reads]
+        return tuple(m if side else self.partner[0][m] for m in makers if m in self.partner[side])
+
+    def by_role(self) -> None:
+        roles: dict[str, list[int]] = {}
+        for j, block in enumerate(self.blocks[1]):
+            if j not in self.partner[1]:
+                roles.setdefault(block.role, []).append(j)
+        for i, block in enumerate(self.blocks[0]):
+            if i not in self.partner[0] and len(roles.get(block.role, ())) == 1:
+                self.pair(i, roles[block.role][0])
+
+    def words(self) -> Iterator[str]:
+        resized = {j for i, j in self.partner[0].items() if self.widened(i, j)}
+        for i, block in enumerate(self.blocks[0]):
+            if i in self.partner[0]:
+                other = self.blocks[1][self.partner[0][i]]
+                explained = any(m in resized for m in self.sources(self.partner[0][i])) or any(
+                    v in self.resized for v in _inputs_above(self.specs[0], block)
+                )
+                text = _changed(block, other, explained)
+                if text or block.rule == other.rule:
+                    self.tell(block, other)
+                if text:
+                    yield text
+        for side, how in ((0, "removed"), (1, "added")):
+            for i, block in enumerate(self.blocks[side]):
+                if i not in self.partner[side]:
+                    self.told[side].update(block.nodes)
+                    yield f"{how}: {_named(block)}"
+
+    def sources(self, j: int) -> Iterator[int]:
+        """The blocks of b that make what block j reads, through those without weights."""
+        todo, seen = [j], {j}
+        while todo:
+            for value in self.blocks[1][todo.pop()].reads:
+                maker = self.makers[1].get(value)
+                if maker is not None and maker not in seen:
+                    seen.add(maker)
+                    yield maker
+                    if not self.blocks[1][maker].parameters:
+                        todo.append(maker)
+
+    def widened(self, i: int, j: int) -> bool:
+        sizes = _sizes(self.blocks[0][i]), _sizes(self.blocks[1][j])
+        return sizes[0] is None or sizes[1] is None or sizes[0][1] != sizes[1][1]
+
+    def tell(self, block: Block, other: Block) -> None:
+        self.told[0].update(block.nodes)
+        self.told[1].update(other.nodes)
+
+
+def _inputs_above(spec: PolicySpec, block: Block) -> Iterable[str]:
+    names = {i.name for i in spec.inputs}
+    return [v for v in block.reads if v in names]
+
+
+def _changed(a: Block, b: Block, explained: bool) -> str:
+    """What one block became, or "" if nothing of its own changed; `explained`: what it reads has another size."""
+    if _source(a) == _source(b):
+        return ""
+    role = printable(a.role)
+    before, after = _sizes(a), _sizes(b)
+    if before and after and _class(a) == _class(b):
+        unit = "channels" if "Conv" in _class(a) else "units"
+        parts = []
+        if before[1] != after[1]:
+            parts.append(f"{before[1]:,} → {after[1]:,} {unit}")
+        if before[0] != after[0] and not explained:
+            parts.append(f"{before[0]:,} → {after[0]:,} inputs")
+        if before[2] != after[2]:
+            parts.append(f"{before[2] or 'no more'} → {after[2] or 'no more'}")
+        return f"{role}: {', '.join(parts)}" if parts else ""
+    return f"{role}: {_shortly(a)} → {_shortly(b)}"
+
+
+def _sizes(block: Block) -> tuple[int, int, str] | None:
+    """Inputs, units (or channels) and whatever else makes a linear layer or a convolution."""
+    found = re.fullmatch(r"nn\.(?:Linear|Conv2d|ConvTranspose2d)\((\d+), (\d+)(?:, )?(.*)\)", _source(block))
+    return (int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def _source(block: Block) -> str:
+    return block.code.text if hasattr(block.code, "text") else block.code.source
+
+
+def _class(block: Block) -> str:
+    return _source(block).partition("(")[0]
+
+
+def _shortly(block: Block) -> str:
+    """ "SiLU" for nn.SiLU()."""
+    return printable(_source(block).removeprefix("nn.").removesuffix("()"))
+
+
+def _named(block: Block) -> str:
+    return f"{printable(block.role)}, {_shortly(block)}"
+
+
+# ---------------------------------------------------------------------------------------------- by node
+def _by_node(found: Correspondence, told: tuple[set[int], set[int]]) -> Iterator[str]:
+    """What no block told: changed nodes one by one, removed and added ones by operator."""
+    for change in found.changed:
+        if change.a.index not in told[0] and change.b.index not in told[1]:
+            yield change.words
+    for nodes, how, side in ((found.removed, "removed", 0), (found.added, "added", 1)):
+        kinds: dict[str, list[Node]] = {}
+        for node in nodes:
+            if node.index not in told[side]:
+                kinds.setdefault(node.op, []).append(node)
+        for op, members in kinds.items():
+            yield f"{how}: {_listed(op, members)}"
+
+
+def _listed(op: str, members: Sequence[Node]) -> str:
+    if len(members) == 1:
+        return str(members[0])
+    names = ", ".join(printable(n.name or n.outputs[0], 40) for n in members[:LISTED])
+    return f"{len(members):,} {printable(op, 40)} ({names}{', …' if len(members) > LISTED else ''})"
+
+
+def places(spec: PolicySpec | None) -> Mapping[str, str]:
+    """constant → what it is in the policy, "hidden layer 2: weight"."""
+    found: dict[str, str] = {}
+    for block in spec.blocks if spec else ():
+        for parameter in block.parameters:
+            if block.family != "generic":
+                found.setdefault(parameter.value, f"{block.role}: {parameter.name}")
+        if block.statistics:
+            held = {
+                "mean": block.statistics.mean,
+                "std": block.statistics.std,
+                "variance": block.statistics.variance,
+                "steps": block.statistics.steps,
+            }
+            for name, value in held.items():
+                if value:
+                    found.setdefault(value, f"{block.role}: {name}")
+    return found

@@ -1,0 +1,196 @@
+"""What `diff` prints: the verdict in a line, then in what the two differ, shortly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from graph2torch.diff import Difference, File, GraphDifference
+from graph2torch.diff_checkpoints import CheckpointDifference, ModuleDifference
+from graph2torch.diff_numbers import Numbers
+from graph2torch.diff_weights import Weight, Weights
+from graph2torch.text import printable, quoted
+
+from .figures import figures_table, runs_of
+from .page import Page, counted, sizes_of
+
+LINES = 8  # of a list, at most
+
+
+def show_difference(found: Difference) -> None:
+    """Prints a difference: the verdict, what the files are, then the details."""
+    page = Page()
+    page.title(printable(found.verdict, 400), "bold green" if found.equal else "bold red")
+    page.table([_file("a", found.a), _file("b", found.b)])
+    if found.graphs is not None:
+        _show_graphs(page, found.graphs)
+    if found.checkpoints is not None:
+        _show_checkpoints(page, found.checkpoints)
+    if found.pair is not None:
+        from .inspect import show_pair
+
+        show_pair(page, dict(found.pair), found.a.name, found.b.name)
+    if found.metadata:
+        page.heading("Metadata")
+        rows = [(printable(e.what, 60), _said(e.a), "→", _said(e.b)) for e in found.metadata]
+        page.table(rows[:LINES])
+        _more(page, len(rows) - LINES)
+
+
+def _file(label: str, file: File) -> tuple[str, ...]:
+    if file.opset is not None:
+        what = f"{file.exporter}, opset {file.opset}, IR {file.ir_version}".removeprefix(", ")
+    else:
+        what = "step unknown" if file.step is None else f"step {file.step:,}"
+    return label, printable(file.name, 60), f"{file.size / 1e6:.2f} MB", printable(what, 60), f"sha256 {file.sha256[:12]}…"
+
+
+def _said(text: str | None) -> str:
+    return "nothing" if text is None else printable(text, 60)
+
+
+def _more(page: Page, count: int, indent: int = 2) -> None:
+    if count > 0:
+        page.line(f"and {count:,} more", indent)
+
+
+# ---------------------------------------------------------------------------------------------- graphs
+def _show_graphs(page: Page, found: GraphDifference) -> None:
+    if found.level == "bytes":
+        return
+    structure = found.structure
+    parts = ((structure.changed, "changed"), (structure.removed, "removed"), (structure.added, "added"))
+    told = ", ".join(f"{n:,} {how}" for n, how in parts if n)
+    nodes = (
+        counted(structure.nodes[0], "node")
+        if structure.nodes[0] == structure.nodes[1]
+        else f"{structure.nodes[0]:,} and {structure.nodes[1]:,} nodes"
+    )
+    if structure.same:
+        page.heading("Structure", f"the same: {nodes}, operator by operator", "green")
+    elif structure.unrelated:
+        page.heading("Structure", f"{nodes}, of which {structure.paired - structure.changed:,} correspond unchanged")
+        page.table([("a", printable(structure.titles[0], 200)), ("b", printable(structure.titles[1], 200))])
+    else:
+        page.heading("Structure", f"{nodes}: {told or 'none changed'}")
+    for text in structure.words[:LINES]:
+        page.line(printable(text, 400))
+    _more(page, len(structure.words) - LINES)
+    if found.spelled and not structure.unrelated:
+        page.heading("Spelled differently", "which changes no computation")
+        for text in found.spelled[:LINES]:
+            page.line(printable(text, 400))
+        _more(page, len(found.spelled) - LINES)
+    if not structure.unrelated:
+        _show_weights(page, found.weights)
+    _show_numbers(page, found)
+
+
+def _show_weights(page: Page, weights: Weights) -> None:
+    if not weights.compared:
+        return page.heading("Weights", "no constants correspond")
+    equal = f"{counted(weights.compared, 'constant')} bit-equal ({weights.numbers:,} numbers)"
+    if not weights.differing:
+        page.heading("Weights", f"all {equal}" if weights.compared > 1 else equal, "green")
+    else:
+        page.heading("Weights", f"{weights.equal:,} of {counted(weights.compared, 'constant')} bit-equal")
+        page.table(_table(weights.differing), indent=4)
+        _more(page, len(weights.differing) - LINES, 4)
+    for names, whose in ((weights.removed, "a"), (weights.added, "b")):
+        if names:
+            shown = ", ".join(map(quoted, names[:4])) + (f" and {len(names) - 4:,} more" if len(names) > 4 else "")
+            page.line(f"in {whose} only: {shown}")
+    return None
+
+
+def _table(differing: Sequence[Weight]) -> list[tuple[str, ...]]:
+    head = ("", "", "differing", "max abs", "relative", "ulp", "")
+    return [head, *map(_row, differing[:LINES])]
+
+
+def _row(w: Weight) -> tuple[str, ...]:
+    name = printable(w.place or w.a, 60)
+    shape = sizes_of(w.a_shape) if w.a_shape == w.b_shape else f"{sizes_of(w.a_shape)} → {sizes_of(w.b_shape)}"
+    note: str = "" if w.relation in ("differs", "another shape") else w.relation
+    if w.rounded == "a":
+        note = f"the first is {note}"
+    if w.relation == "another shape" and w.of:
+        note = "where both have numbers"
+    if w.a_dtype != w.b_dtype:
+        note = f"{w.a_dtype} → {w.b_dtype}{f', {note}' if note else ''}"
+    if not w.of or w.relation in ("transposed", "reshaped"):
+        return name, shape, "", "", "", "", note
+    ulps = "–" if w.max_ulps is None else f"{w.max_ulps:,}" if w.max_ulps < 10**6 else "> 10⁶"
+    return name, shape, f"{w.differing:,} of {w.of:,}", _shortly(w.max_abs), _shortly(w.max_rel), ulps, note
+
+
+def _shortly(value: float) -> str:
+    return f"{value:.2g}" if math.isfinite(value) else "∞"
+
+
+def _show_numbers(page: Page, found: GraphDifference) -> None:
+    numbers = found.numbers
+    if not numbers.runs:
+        for text in numbers.not_compared[:LINES]:
+            page.heading("Numbers", f"not compared: {printable(text, 500)}")
+        return
+    differing = numbers.differing
+    compared = sum(f.compared for f in numbers.figures)
+    if not differing:
+        page.heading("Numbers", f"all {compared:,} bit-equal in onnxruntime, in {counted(len(numbers.figures), 'output')}", "green")
+    else:
+        page.heading("Numbers", f"{len(differing)} of {counted(len(numbers.figures), 'output')} differ in onnxruntime")
+        page.table(figures_table(differing[:LINES]), indent=4)
+        _more(page, len(differing) - LINES, 4)
+    _show_runs(page, numbers)
+
+
+def _show_runs(page: Page, numbers: Numbers) -> None:
+    page.line(f"{runs_of(numbers.runs)}; seed {numbers.seed}")
+    for text in numbers.not_compared[:LINES]:
+        page.line(f"not compared: {printable(text, 300)}")
+    _more(page, len(numbers.not_compared) - LINES)
+    for labels, what in ((numbers.refused, "onnxruntime runs neither on"), (numbers.one_sided, "onnxruntime runs only one of the two on")):
+        if labels:
+            page.line(f"{what}: {', '.join(labels[:LINES])}")
+
+
+# ---------------------------------------------------------------------------------------------- checkpoints
+def _show_checkpoints(page: Page, found: CheckpointDifference) -> None:
+    if found.same_file:
+        return
+    if found.steps[0] != found.steps[1]:
+        steps = ["unknown" if s is None else f"{s:,}" for s in found.steps]
+        page.heading("Step", f"{steps[0]} → {steps[1]}")
+    for module in (*found.network, *(m for m in found.modules if not m.network)):
+        _show_module(page, module)
+    if found.unread:
+        page.line(f"neither tensors nor numbers, so not compared: {printable(', '.join(found.unread), 300)}")
+
+
+def _show_module(page: Page, m: ModuleDifference) -> None:
+    name = printable(m.name, 60) or "Tensors"
+    both = m.equal + len(m.differing)
+    if m.same:
+        note = f"{counted(m.equal, 'tensor')} bit-equal ({m.numbers:,} numbers)" if m.equal else "the same"
+        return page.heading(name, note + (f", {len(m.renamed):,} renamed" if m.renamed else ""), "green")
+    page.heading(name, f"{m.equal:,} of {counted(both, 'tensor')} bit-equal" if both else "")
+    if m.differing:
+        page.table(_table(m.differing), indent=4)
+        _more(page, len(m.differing) - LINES, 4)
+    if m.renamed:
+        page.line(
+            f"{counted(len(m.renamed), 'tensor')} renamed: {', '.join(f'{quoted(x)} → {quoted(y)}' for x, y in m.renamed[:2])}{', …' if len(m.renamed) > 2 else ''}"
+        )
+    for keys, whose in ((m.removed, "a"), (m.added, "b")):
+        if keys:
+            page.line(f"in {whose} only: {', '.join(map(quoted, keys[:4]))}{f' and {len(keys) - 4:,} more' if len(keys) > 4 else ''}")
+    for key, x, y in m.values[:LINES]:
+        page.line(f"{printable(key, 60)}: {_value(x)} → {_value(y)}")
+    _more(page, len(m.values) - LINES)
+    return None
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else printable(str(value), 60)

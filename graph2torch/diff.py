@@ -177,13 +177,13 @@ class _Graphs:
         self.alignment: Alignment = align(common, mapped)
         self.other_meaning = other_meaning(self.a, self.b)
         self.same_structure = self.alignment.refusal is None and self.contract.same
-        self.correspondence: Correspondence | None = None if self.alignment.refusal is None else correspond(self.a, self.b)
+        self.correspondence: Correspondence | None = None if self.same_structure else correspond(self.a, self.b)
 
     def compare(self, samples: int, seed: int, run: bool, progress: Progress) -> GraphDifference:
         same_file = self.models[0].sha256 == self.models[1].sha256
         isomorphic = self.same_structure and not self.alignment.differing
         specs = None if isomorphic else self.specs(progress)
-        place = places(specs[0] if specs else None)
+        place = {} if isomorphic else places(self.a, specs[0] if specs else None, self.models[0].graph.constants)
         weights = compare_weights(
             self.constants(),
             self.a.constants,
@@ -200,9 +200,10 @@ class _Graphs:
 
     def constants(self) -> list[tuple[str, str]]:
         """Constants used in the same place, under the names that the two graphs give them."""
-        if self.correspondence is not None:
-            return list(self.correspondence.constants)
-        return [(x, self.old_names.get(y, y)) for x, y in self.alignment.constants]
+        pairs = self.correspondence.constants if self.correspondence is not None else self.alignment.constants
+        old = self.old_names if self.correspondence is None else {}
+        order = {name: i for i, name in enumerate(self.a.constants)}
+        return sorted(((x, old.get(y, y)) for x, y in pairs), key=lambda pair: order[pair[0]])
 
     def nodes(self) -> list[tuple[Node, Node]]:
         if self.correspondence is not None:
@@ -290,6 +291,8 @@ class _Graphs:
             words.append("outputs in another order")
         for x, y in self.contract.loosened:
             words.append(f"{quoted(x.name)} {x.size} → {y.size}")
+        if not self.same_structure:
+            return words  # what else is spelled differently is lost in what is different
         if weights.renamed:
             words.append(f"{_count(len(weights.renamed), 'initializer')} renamed ({_arrows(weights.renamed)})")
         if named := sum(x.name != y.name for x, y in pairs):
@@ -380,7 +383,7 @@ def _verdict(found: GraphDifference) -> tuple[bool, str]:
     if structure.same and not apart:
         spelled = _spelled(found)
         if found.level == "graph":
-            return True, f"identical networks: operator by operator the same computation on the same numbers{spelled}"
+            return True, f"identical networks, operator by operator{spelled}"
         if found.level is None:
             return True, f"the same structure and bit-equal weights{spelled}; the two were not run"
         if found.level == "bits":
@@ -391,7 +394,7 @@ def _verdict(found: GraphDifference) -> tuple[bool, str]:
         form = next(iter(forms)) if len(forms) == 1 else ""
         if form.startswith("rounded"):
             return False, f"the same network {form}: {apart:,} of {_count(weights.compared, 'constant')}{effect}"
-        return False, f"the same structure, other weights: {apart:,} of {_count(weights.compared, 'constant')} differ{effect}"
+        return False, f"the same structure, other weights: {apart:,} of {weights.compared:,} constants{effect}"
     first = structure.words[0] if structure.words else found.reason
     more = f" (and {_count(len(structure.words) - 1, 'more difference')})" if len(structure.words) > 1 else ""
     if found.level == "bits" and not any(w.relation == "differs" for w in weights.differing):
@@ -415,11 +418,12 @@ def _effect(found: GraphDifference) -> str:
     numbers = found.numbers
     if not numbers.runs:
         return ""
-    if not numbers.differing:
-        return "; no output tried shows it"
-    far = max((f.max_abs for f in numbers.differing), default=0.0)
+    apart = [f for f in numbers.figures if f.differing]
+    if not apart:
+        return "; only what is drawn from differs" if numbers.differing else "; no output tried shows it"
+    far = max(f.max_abs for f in apart)
     shown = f"up to {far:.3g}" if math.isfinite(far) else "not finite numbers alike"
-    return f"; {len(numbers.differing)} of {_count(len(numbers.figures), 'output')} differ, by {shown}"
+    return f"; {len(apart)} of {_count(len(numbers.figures), 'output')} differ, by {shown}"
 
 
 # ---------------------------------------------------------------------------------------------- metadata

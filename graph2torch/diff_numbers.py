@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Graph2TorchError, UnsupportedGraph
+from .errors import Graph2TorchError
 from .figures import Figures, Tally
 from .graph import Array, Graph, Model, ValueInfo, check_memory, where
 from .observations import observation, quick
@@ -21,6 +21,7 @@ from .runtime import session
 from .text import one_line, quoted
 
 SEED = 20240611
+PROBE = "what is drawn from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Numbers:
     """What running both gave.
 
     figures:      by output, b against a
+    drawn_from:   likewise, what random numbers are drawn from and scaled with
     runs:         the cases that both ran, optimiser on and off
     refused:      cases that onnxruntime runs neither of the two on
     one_sided:    cases that it runs only one of them on
@@ -44,6 +46,7 @@ class Numbers:
     """
 
     figures: tuple[Figures, ...] = ()
+    drawn_from: tuple[Figures, ...] = ()
     runs: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     one_sided: tuple[str, ...] = ()
@@ -52,7 +55,7 @@ class Numbers:
 
     @property
     def differing(self) -> tuple[Figures, ...]:
-        return tuple(f for f in self.figures if f.differing)
+        return tuple(f for f in (*self.figures, *self.drawn_from) if f.differing)
 
 
 def compare_numbers(
@@ -95,45 +98,73 @@ class _Comparison:
         for model in self.models:
             check_memory(model.proto, where(model.path))
         self.draws = tuple(needed_draws(m.proto) for m in self.models)
+        self.noises = [Randomness(m.proto, draws, [], {}) if draws else None for m, draws in zip(self.models, self.draws, strict=True)]
         random = set(self.draws[0]), set(self.draws[1])
         self.same = {y: x for x, y in nodes if x in random[0] and y in random[1]}  # b's draw → a's
         self.notes: list[str] = []
-        loose = [set(self.draws[0]) - set(self.same.values()), set(self.draws[1]) - self.same.keys()]
-        reached = [_reached(graph, values) for graph, values in zip(graphs, loose, strict=True)]
-        self.outputs = []
-        for output in outputs:
-            if graphs[0].results[output.a] in reached[0] or graphs[1].results[output.b] in reached[1]:
-                self.notes.append(f"{quoted(output.name)}, which depends on a random number that only one of the two draws")
-            else:
-                self.outputs.append(output)
-        self.noises = [Randomness(m.proto, draws, [], {}) if draws else None for m, draws in zip(self.models, self.draws, strict=True)]
+        self.outputs = self.comparable(outputs)
         self.tallies = {o.name: Tally(o.name) for o in self.outputs}
         self.runs: list[str] = []
         self.refused: dict[str, None] = {}
         self.one_sided: dict[str, None] = {}
 
+    def comparable(self, outputs: Sequence[Outputs]) -> list[Outputs]:
+        """Those that depend on no draw which the other graph doesn't make, or makes of other sizes."""
+        for label, kind, feed in self.cases() if self.same else ():
+            mine, theirs = self.drawn(feed, label, kind)
+            if mine is not None and theirs is not None:
+                self.same = {y: x for y, x in self.same.items() if mine[x].shape == theirs[y].shape}
+                break
+        loose = set(self.draws[0]) - set(self.same.values()), set(self.draws[1]) - self.same.keys()
+        reached = [_reached(graph, values) for graph, values in zip(self.graphs, loose, strict=True)]
+        alone = [o for o in outputs if self.graphs[0].results[o.a] in reached[0] or self.graphs[1].results[o.b] in reached[1]]
+        self.notes += [f"{quoted(o.name)}, which depends on a random number that only one of the two draws" for o in alone]
+        return [o for o in outputs if o not in alone]
+
     def run(self) -> Numbers:
-        pinned = [pin(m.proto, draws, False) for m, draws in zip(self.models, self.draws, strict=True)] if self.outputs else []
         for optimised in (True, False) if self.outputs else ():
-            sessions = [session(proto, optimised, where(m.path)) for proto, m in zip(pinned, self.models, strict=True)]
+            sessions = self.sessions(optimised)
+            names = [[self.graphs[side].outputs[o.b if side else o.a].name for o in self.outputs] for side in (0, 1)]
+            probes = [[v.name for v in s.get_outputs()[len(m.proto.graph.output) :]] for s, m in zip(sessions, self.models, strict=True)]
             for label, kind, feed in self.cases():
                 noise = self.noise(feed, label, kind)
-                given = [self.ask(side, sessions[side], feed, noise[side]) for side in (0, 1)]
+                given = [self.ask(side, sessions[side], [*names[side], *probes[side]], feed, noise[side]) for side in (0, 1)]
                 if given[0] is None or given[1] is None:
-                    (self.refused if given == [None, None] else self.one_sided)[label] = None
+                    (self.refused if given[0] is given[1] else self.one_sided)[label] = None
                     continue
                 self.runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
-                for output, x, y in zip(self.outputs, given[0], given[1], strict=True):
-                    self.tallies[output.name].add(*_alike(x, y))
+                labels = [*(o.name for o in self.outputs), *(f"{PROBE} {i}" for i in range(len(probes[0])))]
+                for name, x, y in zip(labels, given[0], given[1], strict=True):
+                    self.tallies.setdefault(name, Tally(name)).add(*_alike(x, y))
         if self.outputs and not self.runs:
-            reason = (
-                "onnxruntime runs them on none of the inputs tried"
-                if self.refused
-                else "onnxruntime runs only one of them on what was tried"
-            )
-            self.notes.append(f"everything: {reason}")
-        figures = tuple(t.figures() for t in self.tallies.values() if t.compared)
-        return Numbers(figures, tuple(self.runs), tuple(self.refused), tuple(self.one_sided), tuple(self.notes), self.seed)
+            both = "onnxruntime runs them on none of the inputs tried"
+            self.notes.append(f"everything: {both if self.refused else 'onnxruntime runs only one of them on what was tried'}")
+        figures = [t.figures() for t in self.tallies.values() if t.compared]
+        outputs = {o.name for o in self.outputs}
+        inner = tuple(f for f in figures if f.output not in outputs)
+        return Numbers(
+            tuple(f for f in figures if f.output in outputs),
+            inner,
+            tuple(self.runs),
+            tuple(self.refused),
+            tuple(self.one_sided),
+            tuple(self.notes),
+            self.seed,
+        )
+
+    def sessions(self, optimised: bool) -> list[Any]:
+        """Both graphs with their draws pinned; unless the optimiser is on, what meets the draws are further outputs.
+
+        They tell what is drawn from, where given draws would hide it: the probabilities of an option.
+        """
+        paired = len(self.same) == len(self.draws[0]) == len(self.draws[1])
+        draws = (list(self.same.values()), list(self.same)) if paired else self.draws
+        for probes in (not optimised and paired and bool(self.same), False):
+            pinned = [pin(m.proto, names, probes) for m, names in zip(self.models, draws, strict=True)]
+            if len({len(p.graph.output) - len(m.proto.graph.output) for p, m in zip(pinned, self.models, strict=True)}) == 1:
+                break
+            self.notes.append("what the random numbers are scaled with, of which the two have other numbers")
+        return [session(proto, optimised, where(m.path)) for proto, m in zip(pinned, self.models, strict=True)]
 
     def cases(self) -> Iterator[tuple[str, str, dict[str, Array]]]:
         """Inputs under a's names, sizes that either of the two fixes taken over, in a's types."""
@@ -149,29 +180,29 @@ class _Comparison:
     def fed(self, side: int, feed: Mapping[str, Array]) -> dict[str, Array]:
         return dict(feed) if side == 0 else {y.name: _cast(feed[x.name], y.dtype) for x, y in self.inputs}
 
-    def noise(self, feed: Mapping[str, Array], label: str, kind: str) -> tuple[dict[str, Array] | None, dict[str, Array] | None]:
-        """What each graph's random operators draw, by name; None for a graph that can't do this case."""
+    def drawn(self, feed: Mapping[str, Array], label: str, kind: str) -> list[dict[str, Array] | None]:
+        """What each graph's random operators draw by themselves, by name; None for a graph that can't do this case."""
         found: list[dict[str, Array] | None] = []
         for side, randomness in enumerate(self.noises):
             rng = np.random.default_rng([self.seed, *label.encode()])
             drawn = randomness.draw(self.fed(side, feed), rng, 8.0 if kind == "extreme" else 1.0) if randomness else Drawn([], [], {})
             found.append(None if drawn is None else dict(zip(self.draws[side], drawn.drawn, strict=True)))
-        mine, theirs = found
-        if mine is not None and theirs is not None:
-            for y, x in self.same.items():
-                if mine[x].shape != theirs[y].shape:
-                    raise UnsupportedGraph(
-                        f"the two draw random numbers of other sizes ({list(mine[x].shape)} and {list(theirs[y].shape)})"
-                    )
-                theirs[y] = mine[x].astype(theirs[y].dtype)
-        return mine, theirs
+        return found
 
-    def ask(self, side: int, running: Any, feed: Mapping[str, Array], noise: Mapping[str, Array] | None) -> list[Array] | None:
-        """What one graph gives, by output; None if it can't do this case."""
+    def noise(self, feed: Mapping[str, Array], label: str, kind: str) -> list[dict[str, Array] | None]:
+        """The same, with what a draws for what corresponds in b."""
+        mine, theirs = self.drawn(feed, label, kind)
+        if mine is not None and theirs is not None:
+            theirs |= {y: mine[x].astype(theirs[y].dtype) for y, x in self.same.items()}
+        return [mine, theirs]
+
+    def ask(
+        self, side: int, running: Any, names: Sequence[str], feed: Mapping[str, Array], noise: Mapping[str, Array] | None
+    ) -> list[Array] | None:
+        """What one graph gives under `names`; None if it can't do this case."""
         if noise is None:
             return None
         known = {v.name for v in running.get_inputs()}
-        names = [self.graphs[side].outputs[o.b if side else o.a].name for o in self.outputs]
         wanted = list(dict.fromkeys(names))
         try:
             values = running.run(wanted, {k: v for k, v in {**self.fed(side, feed), **noise}.items() if k in known})

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .contract import Contract, differences
 from .correspondence import Correspondence
-from .graph import Node
+from .graph import Graph, Node
 from .text import printable
 
 if TYPE_CHECKING:
@@ -232,21 +232,31 @@ def _listed(op: str, members: Sequence[Node]) -> str:
     return f"{len(members):,} {printable(op, 40)} ({names}{', …' if len(members) > LISTED else ''})"
 
 
-def places(spec: PolicySpec | None) -> Mapping[str, str]:
-    """constant → what it is in the policy, "hidden layer 2: weight"."""
+def places(graph: Graph, spec: PolicySpec | None, initializers: Container[str]) -> Mapping[str, str]:
+    """constant of `graph` → what it is: "hidden layer 2: weight", "output memory_size", "operand 1 of node 'Clip_3' (Clip)".
+
+    Initializers that no rule knows speak for themselves, by their names.
+    """
     found: dict[str, str] = {}
+    roles: dict[int, str] = {}
     for block in spec.blocks if spec else ():
+        if block.family == "generic":
+            continue
+        roles.update(dict.fromkeys(block.nodes, block.role))
         for parameter in block.parameters:
-            if block.family != "generic":
-                found.setdefault(parameter.value, f"{block.role}: {parameter.name}")
-        if block.statistics:
-            held = {
-                "mean": block.statistics.mean,
-                "std": block.statistics.std,
-                "variance": block.statistics.variance,
-                "steps": block.statistics.steps,
-            }
-            for name, value in held.items():
+            found.setdefault(parameter.value, f"{block.role}: {parameter.name}")
+        if held := block.statistics:
+            for name, value in (("mean", held.mean), ("std", held.std), ("variance", held.variance), ("steps", held.steps)):
                 if value:
                     found.setdefault(value, f"{block.role}: {name}")
+    for output, result in zip(graph.outputs, graph.results, strict=True):
+        if result in graph.constants:
+            found.setdefault(result, f"output {output.name}")
+    for node in graph.nodes:
+        for place, value in enumerate(node.inputs):
+            if value in graph.constants and value not in found:
+                if node.index in roles:
+                    found[value] = f"{roles[node.index]}: operand {place} of {node.op}"
+                elif value not in initializers:
+                    found[value] = f"operand {place} of {node}"
     return found

@@ -27,6 +27,7 @@ class Weight:
     max_abs:   largest |a − b|; inf if one has a NaN or an infinity where the other has another number
     max_rel:   largest |a − b| / |a|, where a isn't 0
     max_ulps:  largest distance in units in the last place of their type; None if the types are not one float type
+    values:    the numbers themselves, where each has one
     """
 
     a: str
@@ -43,6 +44,7 @@ class Weight:
     max_rel: float
     max_ulps: int | None
     rounded: Literal["", "a", "b"] = ""
+    values: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,8 @@ def compare(x: str, y: str, a: Array, b: Array, place: str = "") -> Weight:
     differing, apart, relative = _distance(one, two)
     ulps = max_ulps(one, two) if one.size and one.dtype == two.dtype else None
     return Weight(
-        x, y, place, relation, a.shape, b.shape, a.dtype.name, b.dtype.name, differing, one.size, apart, relative, ulps, rounded
+        x, y, place, relation, a.shape, b.shape, a.dtype.name, b.dtype.name, differing, one.size, apart, relative, ulps, rounded,
+        (a.item(), b.item()) if a.size == b.size == 1 else None,
     )  # fmt: skip
 
 

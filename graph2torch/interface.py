@@ -49,8 +49,8 @@ def contract(a: Graph, b: Graph) -> Contract:
     removed: list[tuple[str, ValueInfo]] = []
     added: list[tuple[str, ValueInfo]] = []
     for kind, mine, theirs in (("input", a.inputs, b.inputs), ("output", a.outputs, b.outputs)):
-        names = pair_declared(mine, theirs)
-        by_name = {v.name: v for v in theirs}
+        by_name, own = {v.name: v for v in theirs}, {v.name: v for v in mine}
+        names = {x: y for x, y in pair_declared(mine, theirs).items() if x == y or _alike(own[x], by_name[y])}
         pairs += [(kind, v, by_name[names[v.name]]) for v in mine if v.name in names]
         removed += [(kind, v) for v in mine if v.name not in names]
         added += [(kind, v) for v in theirs if v.name not in set(names.values())]
@@ -77,6 +77,11 @@ def same_sizes(x: ValueInfo, y: ValueInfo) -> bool:
 def convertible(x: ValueInfo, y: ValueInfo) -> bool:
     """One kind of number: float16 for float32, int32 for int64."""
     return x.dtype.kind == y.dtype.kind
+
+
+def _alike(x: ValueInfo, y: ValueInfo) -> bool:
+    """Whether two values of different names may be the same one, renamed."""
+    return convertible(x, y) and same_sizes(x, y) and _fixed(x) == _fixed(y)
 
 
 def _fixed(value: ValueInfo) -> tuple[bool, ...]:

@@ -12,7 +12,7 @@ from graph2torch.diff_numbers import Numbers
 from graph2torch.diff_weights import Weight, Weights
 from graph2torch.text import printable, quoted
 
-from .figures import figures_table, runs_of
+from .figures import figures_table, runs_of, ulps
 from .page import Page, counted, sizes_of
 
 LINES = 8  # of a list, at most
@@ -95,8 +95,7 @@ def _show_weights(page: Page, weights: Weights) -> None:
         page.heading("Weights", f"all {equal}" if weights.compared > 1 else equal, "green")
     else:
         page.heading("Weights", f"{weights.equal:,} of {counted(weights.compared, 'constant')} bit-equal")
-        page.table(_table(weights.differing), indent=4)
-        _more(page, len(weights.differing) - LINES, 4)
+        _show_differing(page, weights.differing)
     for names, whose in ((weights.removed, "a"), (weights.added, "b")):
         if names:
             shown = ", ".join(map(quoted, names[:4])) + (f" and {len(names) - 4:,} more" if len(names) > 4 else "")
@@ -104,25 +103,39 @@ def _show_weights(page: Page, weights: Weights) -> None:
     return None
 
 
-def _table(differing: Sequence[Weight]) -> list[tuple[str, ...]]:
-    head = ("", "", "differing", "max abs", "relative", "ulp", "")
-    return [head, *map(_row, differing[:LINES])]
+def _show_differing(page: Page, differing: Sequence[Weight]) -> None:
+    """Those of one size as a table, those of another size or form a line each."""
+    plain = [w for w in differing if w.relation not in ("another shape", "transposed", "reshaped")]
+    others = [w for w in differing if w.relation in ("another shape", "transposed", "reshaped")]
+    if plain:
+        page.table([("", "", "differing", "max abs", "relative", "ulp", ""), *map(_row, plain[:LINES])], indent=4)
+        _more(page, len(plain) - LINES, 4)
+    for w in others[:LINES]:
+        form = "the part that both have is bit-equal" if w.relation == "another shape" and w.of and not w.differing else ""
+        form = form if w.relation == "another shape" else w.relation
+        page.line(f"{_name(w)} {sizes_of(w.a_shape)} → {sizes_of(w.b_shape)}{f': {form}' if form else ''}", indent=4)
+    _more(page, len(others) - LINES, 4)
+
+
+def _name(w: Weight) -> str:
+    return printable(w.place or w.a, 60)
 
 
 def _row(w: Weight) -> tuple[str, ...]:
-    name = printable(w.place or w.a, 60)
-    shape = sizes_of(w.a_shape) if w.a_shape == w.b_shape else f"{sizes_of(w.a_shape)} → {sizes_of(w.b_shape)}"
-    note: str = "" if w.relation in ("differs", "another shape") else w.relation
-    if w.rounded == "a":
-        note = f"the first is {note}"
-    if w.relation == "another shape" and w.of:
-        note = "where both have numbers"
+    notes = [] if w.relation == "differs" else [f"the first is {w.relation}" if w.rounded == "a" else w.relation]
     if w.a_dtype != w.b_dtype:
-        note = f"{w.a_dtype} → {w.b_dtype}{f', {note}' if note else ''}"
-    if not w.of or w.relation in ("transposed", "reshaped"):
-        return name, shape, "", "", "", "", note
-    ulps = "–" if w.max_ulps is None else f"{w.max_ulps:,}" if w.max_ulps < 10**6 else "> 10⁶"
-    return name, shape, f"{w.differing:,} of {w.of:,}", _shortly(w.max_abs), _shortly(w.max_rel), ulps, note
+        notes[:0] = [f"{w.a_dtype} → {w.b_dtype}"]
+    if w.values is not None and not notes:
+        notes = [" → ".join(f"{value:.9g}" for value in w.values)]
+    return (
+        _name(w),
+        sizes_of(w.a_shape),
+        f"{w.differing:,} of {w.of:,}",
+        _shortly(w.max_abs),
+        _shortly(w.max_rel),
+        ulps(w.max_ulps),
+        ", ".join(notes),
+    )
 
 
 def _shortly(value: float) -> str:
@@ -132,10 +145,9 @@ def _shortly(value: float) -> str:
 def _show_numbers(page: Page, found: GraphDifference) -> None:
     numbers = found.numbers
     if not numbers.runs:
-        for text in numbers.not_compared[:LINES]:
-            page.heading("Numbers", f"not compared: {printable(text, 500)}")
+        page.heading("Numbers", f"not compared: {printable('; '.join(numbers.not_compared[:LINES]), 600)}")
         return
-    differing = numbers.differing
+    differing = [f for f in numbers.figures if f.differing]
     compared = sum(f.compared for f in numbers.figures)
     if not differing:
         page.heading("Numbers", f"all {compared:,} bit-equal in onnxruntime, in {counted(len(numbers.figures), 'output')}", "green")
@@ -143,6 +155,9 @@ def _show_numbers(page: Page, found: GraphDifference) -> None:
         page.heading("Numbers", f"{len(differing)} of {counted(len(numbers.figures), 'output')} differ in onnxruntime")
         page.table(figures_table(differing[:LINES]), indent=4)
         _more(page, len(differing) - LINES, 4)
+    if apart := [f for f in numbers.drawn_from if f.differing]:
+        far = max(f.max_abs for f in apart)
+        page.line(f"what random numbers are drawn from and scaled with differs by up to {_shortly(far)}")
     _show_runs(page, numbers)
 
 
@@ -177,8 +192,7 @@ def _show_module(page: Page, m: ModuleDifference) -> None:
         return page.heading(name, note + (f", {len(m.renamed):,} renamed" if m.renamed else ""), "green")
     page.heading(name, f"{m.equal:,} of {counted(both, 'tensor')} bit-equal" if both else "")
     if m.differing:
-        page.table(_table(m.differing), indent=4)
-        _more(page, len(m.differing) - LINES, 4)
+        _show_differing(page, m.differing)
     if m.renamed:
         page.line(
             f"{counted(len(m.renamed), 'tensor')} renamed: {', '.join(f'{quoted(x)} → {quoted(y)}' for x, y in m.renamed[:2])}{', …' if len(m.renamed) > 2 else ''}"

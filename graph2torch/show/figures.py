@@ -25,13 +25,18 @@ def figures_table(figures: Sequence[Figures]) -> list[tuple[str, ...]]:
             printable(f.output, 60),
             f"{f.differing:,} of {f.compared:,}",
             f"{f.max_abs:.2g}",
-            "–" if f.max_ulps is None else f"{f.max_ulps:,}",
+            ulps(f.max_ulps),
             _cosine(f.cosine),
         )
         for f in figures
         if f.differing
     ]
     return [("", "differing", "max abs", "ulp", "cosine"), *rows] if rows else []
+
+
+def ulps(count: int | None) -> str:
+    """Beyond a million (other signs, other magnitudes) the number says nothing."""
+    return "–" if count is None else f"{count:,}" if count < 10**6 else "> 10⁶"
 
 
 def _cosine(cosine: float | None) -> str:

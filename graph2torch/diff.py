@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import onnx
 
 from .canonical import canonicalise
-from .interface import differences, lay, under_names
 from .correspondence import Correspondence, correspond
 from .diff_numbers import SEED, Numbers, Outputs, compare_numbers
 from .diff_structure import Structure, compare_structure, places
 from .diff_weights import Weights, compare_weights
 from .errors import CheckpointError, Graph2TorchError, UnsupportedGraph
-from .graph import Graph, Model, Node, load, where
+from .files import where
+from .graph import Graph, Model, Node, load
+from .interface import differences, lay, under_names
 from .isomorphism import Alignment, align
 from .match import COMMUTATIVE
 from .opsets import counted_from_the_end, other_meaning
@@ -170,13 +171,13 @@ class _Graphs:
     def __init__(self, a: Model, b: Model, rules: tuple[str | Path, ...]) -> None:
         self.models, self.rules = (a, b), rules
         self.a, self.b = (counted_from_the_end(canonicalise(m.graph)) for m in self.models)
-        self.contract = contract(self.a, self.b)
-        outputs = [i for i, _ in self.contract.outputs]
+        self.interface = lay(self.a, self.b)
+        outputs = [i for i, _ in self.interface.outputs]
         common = replace(self.a, outputs=tuple(self.a.outputs[i] for i in outputs), results=tuple(self.a.results[i] for i in outputs))
-        mapped, self.old_names = under_names(self.b, self.contract, self.a)
+        mapped, self.old_names = under_names(self.b, self.interface, self.a)
         self.alignment: Alignment = align(common, mapped)
         self.other_meaning = other_meaning(self.a, self.b)
-        self.same_structure = self.alignment.refusal is None and self.contract.same
+        self.same_structure = self.alignment.refusal is None and self.interface.same
         self.correspondence: Correspondence | None = None if self.same_structure else correspond(self.a, self.b)
 
     def compare(self, samples: int, seed: int, run: bool, progress: Progress) -> GraphDifference:
@@ -231,23 +232,23 @@ class _Graphs:
         counts = len(self.a.nodes), len(self.b.nodes)
         titles = (specs[0].title, specs[1].title) if specs else (_summary(self.a), _summary(self.b))
         if self.correspondence is None:
-            words = tuple(differences(self.contract))
+            words = tuple(differences(self.interface))
             return Structure(self.same_structure, False, words, titles, counts, len(self.alignment.nodes), 0, 0, 0)
-        return compare_structure(self.correspondence, self.contract, specs, counts, titles)
+        return compare_structure(self.correspondence, self.interface, specs, counts, titles)
 
     def run(self, samples: int, seed: int) -> Numbers:
-        if not self.contract.feedable:
+        if not self.interface.feedable:
             return Numbers(not_compared=("everything: the inputs are not the same",), seed=seed)
-        apart = {x.name for kind, x, y in self.contract.resized if kind == "output"}
+        apart = {x.name for kind, x, y in self.interface.resized if kind == "output"}
         fitting, notes = [], []
-        for i, j in self.contract.outputs:
+        for i, j in self.interface.outputs:
             x, y = self.a.outputs[i], self.b.outputs[j]
             if x.name in apart and (x.dtype.kind != y.dtype.kind or len(x.shape) != len(y.shape) or _sized_apart(x.shape, y.shape)):
                 notes.append(f"{quoted(x.name)}, which has another size or type")
             else:
                 fitting.append(Outputs(x.name, i, j))
         pairs = [(x.outputs[0], y.outputs[0]) for x, y in self.nodes() if x.op == y.op]
-        numbers = compare_numbers(*self.models, self.contract.inputs, fitting, pairs, (self.a, self.b), samples, seed)
+        numbers = compare_numbers(*self.models, self.interface.inputs, fitting, pairs, (self.a, self.b), samples, seed)
         return replace(numbers, not_compared=(*notes, *numbers.not_compared))
 
     def level(self, same_file: bool, isomorphic: bool, run: bool, numbers: Numbers) -> tuple[Level | None, str]:
@@ -255,10 +256,10 @@ class _Graphs:
             return "bytes", ""
         if not run:
             return None, "the two were not run"
-        if not self.contract.same:
-            return "differs", differences(self.contract)[0]
+        if not self.interface.same:
+            return "differs", differences(self.interface)[0]
         incomplete = [*numbers.not_compared, *(f"{label}: onnxruntime runs only one of the two" for label in numbers.one_sided)]
-        if incomplete or len(numbers.figures) < len(self.contract.outputs):
+        if incomplete or len(numbers.figures) < len(self.interface.outputs):
             reason = f"not compared: {incomplete[0]}" if incomplete else "not every output could be compared"
             if self.same_structure and not numbers.one_sided and not self.alignment.differing:
                 raise UnsupportedGraph(
@@ -285,11 +286,11 @@ class _Graphs:
         if a.opset != b.opset:
             words.append(f"opset {a.opset} → {b.opset}")
         for kind in ("input", "output"):
-            if values := [(x, y) for k, x, y in self.contract.renamed if k == kind]:
+            if values := [(x, y) for k, x, y in self.interface.renamed if k == kind]:
                 words.append(f"{_count(len(values), kind)} renamed ({_arrows(values)})")
-        if self.contract.reordered:
+        if self.interface.reordered:
             words.append("outputs in another order")
-        for x, y in self.contract.loosened:
+        for x, y in self.interface.loosened:
             words.append(f"{quoted(x.name)} {x.size} → {y.size}")
         if not self.same_structure:
             return words  # what else is spelled differently is lost in what is different
@@ -322,7 +323,7 @@ class _Graphs:
 
     def commuted(self, pairs: list[tuple[Node, Node]]) -> int:
         """Nodes whose operands stand in another order."""
-        values = {y.name: x.name for x, y in self.contract.inputs}
+        values = {y.name: x.name for x, y in self.interface.inputs}
         for x, y in pairs:
             values.update((w, v) for v, w in zip(x.outputs, y.outputs, strict=False) if v and w)
         count = 0

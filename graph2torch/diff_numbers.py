@@ -14,7 +14,8 @@ import numpy as np
 
 from .errors import Graph2TorchError
 from .figures import Figures, Tally
-from .graph import Array, Graph, Model, ValueInfo, check_memory, where
+from .files import where
+from .graph import Array, Graph, Model, ValueInfo, check_memory
 from .observations import observation, quick
 from .randomness import Drawn, Randomness, needed_draws, pin
 from .runtime import session

@@ -14,9 +14,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .contract import Contract, differences
 from .correspondence import Correspondence
 from .graph import Graph, Node
+from .interface import Interface, differences
 from .text import printable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Structure:
 
     same:           operator by operator the same, whatever the constants hold
     unrelated:      hardly anything corresponds, so the differences aren't listed
-    words:          the differences, those of the contract first
+    words:          the differences, those of inputs and outputs first
     titles:         what each is, in a line
     nodes:          how many each has, in canonical form
     paired, changed, removed, added: of these nodes
@@ -50,17 +50,21 @@ class Structure:
 
 
 def compare_structure(
-    found: Correspondence, contract: Contract, specs: tuple[PolicySpec, PolicySpec] | None, nodes: tuple[int, int], titles: tuple[str, str]
+    found: Correspondence,
+    interface: Interface,
+    specs: tuple[PolicySpec, PolicySpec] | None,
+    nodes: tuple[int, int],
+    titles: tuple[str, str],
 ) -> Structure:
     """The differences of two graphs that are not the same. `specs`: what the rules make of them, if they do."""
     alike = len(found.nodes) - sum(change.kind == "operator" for change in found.changed)
     unrelated = alike < UNRELATED * max(*nodes, 1)
     observations = frozenset(i.name for spec in specs or () for i in spec.inputs if i.meaning.startswith(("observation", "goal")))
-    words = differences(contract, observations)
+    words = differences(interface, observations)
     if not unrelated:
         told: tuple[set[int], set[int]] = (set(), set())
         if specs:
-            resized = frozenset(x.name for kind, x, _ in contract.resized if kind == "input")
+            resized = frozenset(x.name for kind, x, _ in interface.resized if kind == "input")
             words += _Blocks(specs, found, told, resized).words()
         words += _by_node(found, told)
     changed = len({change.a.index for change in found.changed})

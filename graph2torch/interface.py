@@ -11,7 +11,7 @@ from .text import quoted
 
 
 @dataclass(frozen=True)
-class Contract:
+class Interface:
     """Inputs and outputs of graph a and of graph b, paired by name, else by type and size.
 
     inputs, outputs: pairs, in a's order; outputs as places
@@ -43,7 +43,7 @@ class Contract:
         return not sides and not any(kind == "input" and not (same_sizes(x, y) and convertible(x, y)) for kind, x, y in self.resized)
 
 
-def contract(a: Graph, b: Graph) -> Contract:
+def lay(a: Graph, b: Graph) -> Interface:
     """Lays the inputs and outputs of `b` on those of `a`."""
     pairs: list[tuple[str, ValueInfo, ValueInfo]] = []
     removed: list[tuple[str, ValueInfo]] = []
@@ -56,7 +56,7 @@ def contract(a: Graph, b: Graph) -> Contract:
         added += [(kind, v) for v in theirs if v.name not in set(names.values())]
     places = {v.name: i for i, v in enumerate(a.outputs)}, {v.name: i for i, v in enumerate(b.outputs)}
     outputs = tuple((places[0][x.name], places[1][y.name]) for kind, x, y in pairs if kind == "output")
-    return Contract(
+    return Interface(
         inputs=tuple((x, y) for kind, x, y in pairs if kind == "input"),
         outputs=outputs,
         removed=tuple(removed),
@@ -88,7 +88,7 @@ def _fixed(value: ValueInfo) -> tuple[bool, ...]:
     return tuple(isinstance(size, int) for size in value.shape)
 
 
-def under_names(b: Graph, found: Contract, a: Graph) -> tuple[Graph, Mapping[str, str]]:
+def under_names(b: Graph, found: Interface, a: Graph) -> tuple[Graph, Mapping[str, str]]:
     """`b` with its paired inputs and outputs under a's names and in a's order; and the values that had to be renamed → their names before.
 
     Outputs without a counterpart are left out.
@@ -121,8 +121,8 @@ def under_names(b: Graph, found: Contract, a: Graph) -> tuple[Graph, Mapping[str
     return graph, {new: old for old, new in changed.items()}
 
 
-def differences(found: Contract, observations: frozenset[str] = frozenset()) -> list[str]:
-    """In what the contracts differ, in words. `observations`: names of inputs that are known to be some."""
+def differences(found: Interface, observations: frozenset[str] = frozenset()) -> list[str]:
+    """In what the two differ, in words. `observations`: names of inputs that are known to be some."""
     words = []
     for kind, x, y in found.resized:
         name = quoted(x.name) if x.name == y.name else f"{quoted(x.name)} → {quoted(y.name)}"

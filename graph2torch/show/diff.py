@@ -118,7 +118,7 @@ def _show_differing(page: Page, differing: Sequence[Weight]) -> None:
 
 
 def _name(w: Weight) -> str:
-    return printable(w.place or w.a, 60)
+    return printable(w.place or w.a, 40)
 
 
 def _row(w: Weight) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def _row(w: Weight) -> tuple[str, ...]:
     return (
         _name(w),
         sizes_of(w.a_shape),
-        f"{w.differing:,} of {w.of:,}",
+        f"{w.differing:,}" if w.differing < w.of else "all",
         _shortly(w.max_abs),
         _shortly(w.max_rel),
         ulps(w.max_ulps),

@@ -6,7 +6,7 @@ same inputs. How equal they are is told by the levels of verify.py:
     bytes    the two files are the same
     graph    operator by operator the same computation on the same numbers, for every input; and bits holds
     bits     onnxruntime gives bit-equal outputs on everything tried, its optimiser on and off
-    close    within 1e-5 · max(1, largest output)
+    close    within 1e-5 · max(1, largest output), in each case that was tried
     differs  none of these
 
 Nothing about policies is assumed: where the rules know a graph its differences are told by its layers, else by its nodes.
@@ -29,6 +29,7 @@ from .diff_numbers import SEED, Numbers, Outputs, compare_numbers
 from .diff_structure import Structure, compare_structure, places
 from .diff_weights import Weights, compare_weights
 from .errors import CheckpointError, Graph2TorchError, UnsupportedGraph
+from .figures import TOLERANCE
 from .files import where
 from .graph import Graph, Model, Node, load
 from .interface import differences, lay, under_names
@@ -270,7 +271,7 @@ class _Graphs:
         if unequal := numbers.differing:
             worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
             far = f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
-            return ("close" if all(f.within() for f in unequal) else "differs"), far
+            return ("close" if numbers.worst <= TOLERANCE else "differs"), far
         if self.other_meaning:
             return "bits", self.other_meaning
         if isomorphic:
@@ -290,6 +291,8 @@ class _Graphs:
                 words.append(f"{_count(len(values), kind)} renamed ({_arrows(values)})")
         if self.interface.reordered:
             words.append("outputs in another order")
+        for unread, whose in zip(self.interface.unread, ("the second", "the first"), strict=True):
+            words += [f"input {quoted(v.name)} is missing in {whose} ({v.size}, which nothing reads)" for v in unread]
         for x, y in self.interface.loosened:
             words.append(f"{quoted(x.name)} {x.size} → {y.size}")
         if not self.same_structure:
@@ -307,7 +310,7 @@ class _Graphs:
         for name, several in weights.split:
             words.append(f"{_listed(several)} stand for {quoted(name)}, which is merged")
         if weights.moved:
-            words.append(f"{_count(len(weights.moved), 'constant')} moved between node and initializer")
+            words.append(f"{_count(len(weights.moved), 'constant')} moved (between node and initializer)")
         files, canon = (len(m.graph.file_nodes), len(n.graph.file_nodes)), (len(a.nodes), len(b.nodes))
         if files[0] != files[1] and canon[0] == canon[1]:
             words.append(
@@ -423,8 +426,9 @@ def _effect(found: GraphDifference) -> str:
     if not apart:
         return "; only what is drawn from differs" if numbers.differing else "; no output tried shows it"
     far = max(f.max_abs for f in apart)
-    shown = f"up to {far:.3g}" if math.isfinite(far) else "not finite numbers alike"
-    return f"; {len(apart)} of {_count(len(numbers.figures), 'output')} differ, by {shown}"
+    shown = f"by up to {far:.3g}" if math.isfinite(far) else "also in which numbers are finite"
+    how = "the output differs" if len(numbers.figures) == 1 else f"{len(apart)} of {len(numbers.figures)} outputs differ"
+    return f"; {how}, {shown}"
 
 
 # ---------------------------------------------------------------------------------------------- metadata

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Graph2TorchError
-from .figures import Figures, Tally
+from .figures import Figures, Tally, different_bits
 from .files import where
 from .graph import Array, Graph, Model, ValueInfo, check_memory
 from .observations import observation, quick
@@ -43,6 +43,7 @@ class Numbers:
     runs:         the cases that both ran, optimiser on and off
     refused:      cases that onnxruntime runs neither of the two on
     one_sided:    cases that it runs only one of them on
+    worst:        the largest |a − b| of one output in one case, divided by max(1, largest |a| there)
     not_compared: outputs and inputs that could not be compared, or everything, with the reason
     """
 
@@ -53,6 +54,7 @@ class Numbers:
     one_sided: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     seed: int = SEED
+    worst: float = 0.0
 
     @property
     def differing(self) -> tuple[Figures, ...]:
@@ -71,7 +73,7 @@ def compare_numbers(
 ) -> Numbers:
     """Runs both on the quick tier's cases and on `samples` further ordinary ones.
 
-    inputs:  pairs that are fed the same, all of both graphs
+    inputs:  pairs that are fed the same, all that the graphs read
     nodes:   pairs of first outputs of nodes that correspond; the random ones among them draw the same
     graphs:  the canonical graphs, which tell what depends on a draw
 
@@ -108,6 +110,7 @@ class _Comparison:
         self.runs: list[str] = []
         self.refused: dict[str, None] = {}
         self.one_sided: dict[str, None] = {}
+        self.worst = 0.0
 
     def comparable(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Those that depend on no draw which the other graph doesn't make, or makes of other sizes."""
@@ -136,7 +139,7 @@ class _Comparison:
                 self.runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
                 labels = [*(o.name for o in self.outputs), *(f"{PROBE} {i}" for i in range(len(probes[0])))]
                 for name, x, y in zip(labels, given[0], given[1], strict=True):
-                    self.tallies.setdefault(name, Tally(name)).add(*_alike(x, y))
+                    self.add(name, *_alike(x, y))
         if self.outputs and not self.runs:
             both = "onnxruntime runs them on none of the inputs tried"
             self.notes.append(f"everything: {both if self.refused else 'onnxruntime runs only one of them on what was tried'}")
@@ -151,7 +154,15 @@ class _Comparison:
             tuple(self.one_sided),
             tuple(self.notes),
             self.seed,
+            self.worst,
         )
+
+    def add(self, name: str, x: Array, y: Array) -> None:
+        self.tallies.setdefault(name, Tally(name)).add(x, y)
+        if x.shape != y.shape or x.dtype != y.dtype or different_bits(x, y).any():
+            case = Tally(name)
+            case.add(x, y)
+            self.worst = max(self.worst, case.max_abs / max(1.0, case.top))
 
     def sessions(self, optimised: bool) -> list[Any]:
         """Both graphs with their draws pinned; unless the optimiser is on, what meets the draws are further outputs.
@@ -179,7 +190,13 @@ class _Comparison:
             yield f"sample {number}", "ordinary", {i.name: observation(i, 4, "ordinary", rng) for i in merged}
 
     def fed(self, side: int, feed: Mapping[str, Array]) -> dict[str, Array]:
-        return dict(feed) if side == 0 else {y.name: _cast(feed[x.name], y.dtype) for x, y in self.inputs}
+        """What one graph is fed; inputs that it doesn't read and the other doesn't have are ones."""
+        given = dict(feed) if side == 0 else {y.name: _cast(feed[x.name], y.dtype) for x, y in self.inputs}
+        batch = next((v.shape[0] for v in feed.values() if v.ndim), 1)
+        for value in self.graphs[side].inputs:
+            if value.name not in given:
+                given[value.name] = np.ones([size if isinstance(size, int) else batch for size in value.shape], value.dtype)
+        return given
 
     def drawn(self, feed: Mapping[str, Array], label: str, kind: str) -> list[dict[str, Array] | None]:
         """What each graph's random operators draw by themselves, by name; None for a graph that can't do this case."""

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .correspondence import Correspondence
+from .correspondence import Change, Correspondence
 from .graph import Graph, Node
 from .interface import Interface, differences
 from .text import printable
@@ -98,9 +98,13 @@ class _Blocks:
         for x, y in self.found.nodes:
             if x.index in owners[0] and y.index in owners[1]:
                 votes[owners[0][x.index], owners[1][y.index]] += 1
+        sizes = [
+            Counter(owners[side][n.index] for n in spec.graph.nodes if n.index in owners[side]) for side, spec in enumerate(self.specs)
+        ]
         same = {pair: self.blocks[0][pair[0]].rule == self.blocks[1][pair[1]].rule for pair in votes}
-        for pair, _ in sorted(votes.items(), key=lambda v: (not same[v[0]], -v[1], v[0])):
-            self.pair(*pair)
+        for (i, j), count in sorted(votes.items(), key=lambda v: (not same[v[0]], -v[1], v[0])):
+            if same[i, j] or 2 * count >= max(sizes[0][i], sizes[1][j]):
+                self.pair(i, j)
 
     def by_neighbours(self) -> None:
         """What reads what paired blocks make, where it is the only one."""
@@ -140,9 +144,21 @@ class _Blocks:
                     self.tell(block, other)
                 if text:
                     yield text
+        changes: tuple[dict[int, Change], dict[int, Change]] = ({}, {})
+        for change in self.found.changed:
+            changes[0].setdefault(change.a.index, change)
+            changes[1].setdefault(change.b.index, change)
+        lonely = [{n.index for n in nodes} for nodes in (self.found.removed, self.found.added)]
         for side, how in ((0, "removed"), (1, "added")):
             for i, block in enumerate(self.blocks[side]):
-                if i not in self.partner[side]:
+                if i in self.partner[side]:
+                    continue
+                within = [changes[side][n] for n in block.nodes if n in changes[side] and n not in self.told[side]]
+                for change in within:  # no longer what the rule knows, but still there
+                    self.told[0].add(change.a.index)
+                    self.told[1].add(change.b.index)
+                    yield f"{printable(block.role)}: {change.words}"
+                if not within and not lonely[side].isdisjoint(block.nodes):
                     self.told[side].update(block.nodes)
                     yield f"{how}: {_named(block)}"
 

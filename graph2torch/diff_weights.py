@@ -156,18 +156,24 @@ def _relation(a: Array, b: Array) -> tuple[Relation, Literal["", "a", "b"]]:
 
 def _to_half(a: Array, b: Array) -> bool:
     """Whether b is what rounding a to float16 makes of it, and a is no float16 itself."""
-    if a.dtype.kind != "f" or b.dtype.kind != "f" or a.dtype == np.float16:
+    if a.dtype.kind != "f" or b.dtype.kind != "f" or a.dtype == np.float16 or not _far(a, b):
         return False
     return same_bits(np.ascontiguousarray(a.astype(np.float16).astype(b.dtype)), np.ascontiguousarray(b))
 
 
 def _to_bfloat(a: Array, b: Array) -> bool:
     """Whether b is a rounded to bfloat16 (to nearest, ties to even), both held as finite float32."""
-    if a.dtype != np.float32 or b.dtype != np.float32 or a.shape != b.shape or not np.isfinite(a).all():
+    if a.dtype != np.float32 or b.dtype != np.float32 or a.shape != b.shape or not np.isfinite(a).all() or not _far(a, b):
         return False
     bits = np.ascontiguousarray(a).view(np.uint32).astype(np.uint64)
     nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return bool(np.array_equal(nearest, np.ascontiguousarray(b).view(np.uint32)))
+
+
+def _far(a: Array, b: Array) -> bool:
+    """Whether they are apart by more than a few units in the last place, as rounding to half the bits leaves them."""
+    ulps = max_ulps(a, b)
+    return ulps is None or ulps > 16
 
 
 def _common(a: Array, b: Array) -> tuple[Array, Array]:

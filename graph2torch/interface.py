@@ -16,6 +16,7 @@ class Interface:
 
     inputs, outputs: pairs, in a's order; outputs as places
     removed, added:  inputs and outputs (by kind, "input" or "output") of a only, of b only
+    unread:          inputs of a only and of b only that no output depends on, which are no difference
     resized:         pairs of another type, of another number of sizes or of another fixed size, by kind; they can't be the same
     loosened:        pairs of which one fixes a size that the other leaves free
     renamed:         pairs with different names
@@ -26,6 +27,7 @@ class Interface:
     outputs: tuple[tuple[int, int], ...]
     removed: tuple[tuple[str, ValueInfo], ...]
     added: tuple[tuple[str, ValueInfo], ...]
+    unread: tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]
     resized: tuple[tuple[str, ValueInfo, ValueInfo], ...]
     loosened: tuple[tuple[ValueInfo, ValueInfo], ...]
     renamed: tuple[tuple[str, str, str], ...]
@@ -54,18 +56,25 @@ def lay(a: Graph, b: Graph) -> Interface:
         pairs += [(kind, v, by_name[names[v.name]]) for v in mine if v.name in names]
         removed += [(kind, v) for v in mine if v.name not in names]
         added += [(kind, v) for v in theirs if v.name not in set(names.values())]
+    unread = [tuple(v for kind, v in alone if kind == "input" and v.name not in _read(g)) for alone, g in ((removed, a), (added, b))]
     places = {v.name: i for i, v in enumerate(a.outputs)}, {v.name: i for i, v in enumerate(b.outputs)}
     outputs = tuple((places[0][x.name], places[1][y.name]) for kind, x, y in pairs if kind == "output")
     return Interface(
         inputs=tuple((x, y) for kind, x, y in pairs if kind == "input"),
         outputs=outputs,
-        removed=tuple(removed),
-        added=tuple(added),
+        removed=tuple(entry for entry in removed if entry[1] not in unread[0]),
+        added=tuple(entry for entry in added if entry[1] not in unread[1]),
+        unread=(unread[0], unread[1]),
         resized=tuple(pair for pair in pairs if not same_sizes(pair[1], pair[2]) or pair[1].dtype != pair[2].dtype),
         loosened=tuple((x, y) for _, x, y in pairs if same_sizes(x, y) and _fixed(x) != _fixed(y)),
         renamed=tuple((kind, x.name, y.name) for kind, x, y in pairs if x.name != y.name),
         reordered=[j for _, j in outputs] != sorted(j for _, j in outputs),
     )
+
+
+def _read(graph: Graph) -> set[str]:
+    """What the nodes of a canonical graph read, and what is an output as it is."""
+    return {v for n in graph.nodes for v in n.inputs} | set(graph.results)
 
 
 def same_sizes(x: ValueInfo, y: ValueInfo) -> bool:

@@ -17,7 +17,7 @@ from .figures import Figures, Tally, different_bits
 from .files import where
 from .graph import Array, Graph, Model, ValueInfo, check_memory
 from .observations import observation, quick
-from .randomness import Drawn, Randomness, needed_draws, pin
+from .randomness import Drawn, Randomness, met_by_noise, needed_draws, pin, probe
 from .runtime import session
 from .text import one_line, quoted
 
@@ -171,11 +171,14 @@ class _Comparison:
         """
         paired = len(self.same) == len(self.draws[0]) == len(self.draws[1])
         draws = (list(self.same.values()), list(self.same)) if paired else self.draws
-        for probes in (not optimised and paired and bool(self.same), False):
-            pinned = [pin(m.proto, names, probes) for m, names in zip(self.models, draws, strict=True)]
-            if len({len(p.graph.output) - len(m.proto.graph.output) for p, m in zip(pinned, self.models, strict=True)}) == 1:
-                break
-            self.notes.append("what the random numbers are scaled with, of which the two have other numbers")
+        pinned = [pin(m.proto, names) for m, names in zip(self.models, draws, strict=True)]
+        if not optimised and paired and self.same:
+            met = [met_by_noise(m.proto, names) for m, names in zip(self.models, draws, strict=True)]
+            if len(met[0]) == len(met[1]):
+                for proto, values in zip(pinned, met, strict=True):
+                    probe(proto, values)
+            else:
+                self.notes.append("what the random numbers are scaled with, of which the two have other numbers")
         return [session(proto, optimised, where(m.path)) for proto, m in zip(pinned, self.models, strict=True)]
 
     def cases(self) -> Iterator[tuple[str, str, dict[str, Array]]]:
@@ -184,7 +187,7 @@ class _Comparison:
             ValueInfo(x.name, x.dtype, tuple(n if isinstance(m, str | None) else m for m, n in zip(x.shape, y.shape, strict=True)))
             for x, y in self.inputs
         ]
-        yield from quick(merged, self.seed)
+        yield from ((case.label, case.kind, dict(case.feed)) for case in quick(merged, self.seed))
         for number in range(self.samples):
             rng = np.random.default_rng([self.seed, number, *b"sample"])
             yield f"sample {number}", "ordinary", {i.name: observation(i, 4, "ordinary", rng) for i in merged}

@@ -108,7 +108,14 @@ def _dispatch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(inner_kwargs.get("device"), torch.device):
         inner_kwargs["device"] = torch.device("cpu")
     result = op(*inner_args, **inner_kwargs)
-    return pytree.tree_map(lambda x: known.get(id(x)) or NpuTensor(x) if isinstance(x, torch.Tensor) else x, result)
+
+    def wrapped(x: Any) -> Any:  # what an operator in place gives back is what it was given
+        return x if not isinstance(x, torch.Tensor) else known[id(x)] if id(x) in known else NpuTensor(x)
+
+    if op.is_view and not tensors[0].is_inference():  # a view counts versions with its base, also in inference mode
+        with torch.inference_mode(False):
+            return pytree.tree_map(wrapped, result)
+    return pytree.tree_map(wrapped, result)
 
 
 def _lstm_cell(x: Any, h: Any, cell: Any, bias_x: Any = None, bias_h: Any = None) -> tuple[Any, Any, Any]:

@@ -6,6 +6,8 @@ FUZZ_ARGS ?= --cases 10000
 
 VENV = .venv
 OLDEST = .venv-oldest
+NPU = .venv-npu
+TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
 .PHONY: help demo test fuzz lint test-oldest clean
@@ -32,7 +34,12 @@ lint: $(VENV)/.installed ## style, format and types
 test-oldest: $(OLDEST)/.installed ## the tests on Python 3.10, torch 2.1.2 and numpy 1 (PYTHON310=python3.10)
 	$(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
 
-clean: ## removes what was built and cached; the environments .venv and .venv-oldest stay
+# The real torch_npu, without CANN and on a stand-in for it; it needs a C compiler, Linux, and no NPU. Not part of continuous
+# integration: it takes an environment of its own, since torch_npu without CANN breaks a plain `import torch`.
+test-npu: $(NPU)/.installed ## the tests with the real torch_npu on stand-in libraries, in an environment of its own
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 GRAPH2TORCH_NPU=1 $(NPU)/bin/python -m pytest tests/npu
+
+clean: ## removes what was built and cached; the environments .venv, .venv-oldest and .venv-npu stay
 	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -45,8 +52,15 @@ $(OLDEST)/.installed: pyproject.toml hatch_build.py | $(OLDEST)/bin/python
 	$(OLDEST)/bin/python $(PIP_INSTALL) -e '.[test]' 'torch==2.1.2' 'numpy<2'
 	touch $@
 
+$(NPU)/.installed: pyproject.toml constraints.txt hatch_build.py | $(NPU)/bin/python
+	$(NPU)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[test]' 'torch-npu==$(TORCH)'
+	touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(NPU)/bin/python:
+	$(PYTHON) -m venv $(NPU)
 
 $(OLDEST)/bin/python:
 	$(PYTHON310) -m venv $(OLDEST)

@@ -103,14 +103,6 @@ def test_another_number_than_there_are(device: Device, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_doctor_finds_it(device: Device) -> None:
-    result = run("doctor", "--device", device.name, "--json")
-    found = json.loads(result.out)
-    assert result.status == 0 and found["usable"]
-    status = next(d for d in found["devices"] if d["device"] == device.name)
-    assert status["state"] == "ready" and status["simulated"] == device.simulated
-
-
 def test_float32_is_whole_while_comparing(device: Device) -> None:
     for path, value in device.kind.switches:
         owner: Any = torch

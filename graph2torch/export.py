@@ -21,7 +21,7 @@ import onnx
 from .canonical import canonicalise
 from .errors import UnsupportedGraph
 from .graph import Array, Graph, read_graph
-from .isomorphism import align
+from .isomorphism import Alignment, align
 from .module import example_inputs
 from .spec import PolicySpec
 from .text import one_line
@@ -144,7 +144,9 @@ def export(
     _unseal(proto)
     _only_arguments(proto)
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
-    _rename(proto, {theirs: ours for ours, theirs in reversed(align(spec.graph, rebuilt).constants)}, spec.graph)
+    alignment = align(spec.graph, rebuilt)
+    _read_directly(proto, alignment, spec.graph)
+    _rename(proto, {theirs: ours for ours, theirs in reversed(alignment.constants)}, spec.graph)
     proto.ir_version = spec.graph.ir_version
     if proto.ir_version < 4:  # before IR 4 every initializer is an input as well
         known = {i.name for i in proto.graph.input}
@@ -197,6 +199,26 @@ def _only_arguments(proto: onnx.ModelProto) -> None:
     initializers = {t.name for t in proto.graph.initializer}
     for index in reversed([i for i, v in enumerate(proto.graph.input) if v.name in initializers]):
         del proto.graph.input[index]
+
+
+def _read_directly(proto: onnx.ModelProto, alignment: Alignment, original: Graph) -> None:
+    """Where the original's node reads a constant itself, so does the exported one.
+
+    torch puts an Identity behind an initializer for each further use of it. Without its optimiser, onnxruntime doesn't look
+    through that, takes the operand for no constant, and may round the product otherwise.
+    """
+    sources = {t.name: t.name for t in proto.graph.initializer}
+    for node in proto.graph.node:  # in topological order
+        if node.op_type == "Identity" and node.input[0] in sources:
+            sources[node.output[0]] = sources[node.input[0]]
+    for mine, theirs in alignment.nodes:
+        read = proto.graph.node[theirs.index].input
+        for i, (ours, value) in enumerate(zip(mine.spelled, read, strict=False)):
+            if ours in original.constants and value in sources:
+                read[i] = sources[value]
+    needed = {v for n in proto.graph.node for v in n.input} | {v.name for v in proto.graph.output}
+    for index in reversed([i for i, n in enumerate(proto.graph.node) if n.output[0] in sources and n.output[0] not in needed]):
+        del proto.graph.node[index]
 
 
 def _name_ends(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:

@@ -54,6 +54,20 @@ def test_a_draw_may_not_make_an_invalid_graph_valid() -> None:
         build_policy(path)
 
 
+def test_a_weight_that_is_an_output_too_is_still_read_directly() -> None:
+    """torch would put an Identity before it, which onnxruntime doesn't look through without its optimiser: other bits for one agent."""
+    model = tiny_policy()
+    weight = next(t for t in model.graph.initializer if t.name.endswith("0.weight"))
+    model.graph.output.append(helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, list(weight.dims)))
+    path, _ = save_pair(Path.cwd(), model)
+    rebuilt = build_policy(path).rebuilt
+    constants = {t.name for t in rebuilt.graph.initializer}
+    products = [n for n in rebuilt.graph.node if n.op_type == "Gemm"]
+    assert products and all(n.input[1] in constants and n.input[2] in constants for n in products)
+    assert weight.name in {o.name for o in rebuilt.graph.output}
+    check_bits(model, rebuilt, "graph")
+
+
 def test_a_gaussian_around_a_constant() -> None:
     """Its sample reads no value that is called sigma."""
     model = tiny_policy()

@@ -290,7 +290,7 @@ def a_type(rng: random.Random, model: onnx.ModelProto) -> None:
 def another_version(rng: random.Random, model: onnx.ModelProto) -> None:
     kind = rng.randrange(4)
     if kind == 0:
-        model.opset_import[0].version = rng.choice((*range(24), integer(rng)))
+        (model.opset_import[0] if model.opset_import else model.opset_import.add()).version = rng.choice((*range(24), integer(rng)))
     elif kind == 1:
         model.ir_version = rng.choice((*range(14), integer(rng)))
     elif kind == 2:
@@ -348,7 +348,9 @@ def ends(rng: random.Random, model: onnx.ModelProto) -> None:
     elif kind == 5:
         sides.extend(helper.make_tensor_value_info(f"more_{i}", TensorProto.FLOAT, ["batch", 1]) for i in range(rng.choice((3, 1000))))
     else:
-        model.graph.value_info.append(helper.make_tensor_value_info(rng.choice(values(model)), rng.randrange(17), [abs(integer(rng))]))
+        model.graph.value_info.append(
+            helper.make_tensor_value_info(rng.choice(values(model)), rng.randrange(17), [abs(integer(rng)) % 2**63])
+        )
 
 
 def a_subgraph(rng: random.Random, model: onnx.ModelProto) -> None:
@@ -461,6 +463,117 @@ BENDS: tuple[Bend, ...] = (
 MILD: tuple[Bend, ...] = (
     *(another_operator, another_operand, an_operand_more_or_less, an_attribute, a_constant, numbers_of_a_constant, a_size, a_copy),
     *(constants_that_are_inputs, nodes_in_another_order, a_node, a_constant_node, a_name, ends, a_type, another_version, no_attributes),
+)
+
+
+# ---------------------------------------------------------------------------------------------- nearly the same
+def swapped_operands(rng: random.Random, model: onnx.ModelProto) -> None:
+    target = node(rng, model)
+    if len(target.input) > 1:
+        first, *rest = target.input
+        target.input[:] = [rest[0], first, *rest[1:]]
+
+
+def a_detour(rng: random.Random, model: onnx.ModelProto) -> None:
+    """An operator in an operand's way that may or may not do nothing."""
+    target = node(rng, model)
+    if not target.input:
+        return
+    place, number = rng.randrange(len(target.input)), len(model.graph.node)
+    source, name = target.input[place], f"detour_{number}"
+    opset = max((o.version for o in model.opset_import), default=9)
+    kind = rng.randrange(8)
+    constant = f"detour_constant_{number}"
+    scalar = rng.choice((0.0, -0.0, 1.0, 2.0))
+    if kind == 0:
+        added = helper.make_node("Identity", [source], [name])
+    elif kind == 1:
+        added = helper.make_node("Concat", [source], [name], axis=rng.choice((0, 1, -1)))
+    elif kind == 2:
+        added = helper.make_node("Cast", [source], [name], to=rng.choice((1, 1, 1, 11, 7)))
+    elif kind == 3:
+        added = helper.make_node("Transpose", [source], [name], perm=rng.choice(([0, 1], [1, 0])))
+    elif kind == 4:
+        added = helper.make_node(rng.choice(("Add", "Mul", "Sub", "Div", "Max", "Min", "Pow")), [source, constant], [name])
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(scalar), constant))
+    elif kind == 5 and opset >= 10:
+        bounds = [np.asarray([b]) for b in (rng.choice((0, 1)), rng.choice((1, 2, 2**31 - 1, 2**63 - 1, -1)), rng.choice((0, 1, -1)))]
+        names = [f"{constant}_{i}" for i in range(3)]
+        model.graph.initializer.extend(numpy_helper.from_array(b, n) for b, n in zip(bounds, names, strict=True))
+        added = helper.make_node("Slice", [source, *names], [name])
+    elif kind == 6:
+        added = helper.make_node("Dropout", [source], [name])
+    else:
+        shape_of = np.asarray(rng.choice(([0, -1], [-1, 1], [0, 0], [-1], [0, 2])))
+        model.graph.initializer.append(numpy_helper.from_array(shape_of, constant))
+        added = helper.make_node("Reshape", [source, constant], [name])
+    model.graph.node.insert(next(i for i, n in enumerate(model.graph.node) if n is target or n == target), added)
+    target.input[place] = name
+
+
+def a_number_beside(rng: random.Random, model: onnx.ModelProto) -> None:
+    """A constant with the sign of its zero, a NaN's payload or its last bit changed."""
+    target = tensor(rng, model)
+    if target.data_type != TensorProto.FLOAT or not target.raw_data:
+        return
+    words = np.frombuffer(target.raw_data, np.uint32).copy()
+    if len(words):
+        place = rng.randrange(len(words))
+        words[place] = rng.choice((0, 0x80000000, 0x7FC00000, 0xFFC00001, words[place] ^ 1, words[place] ^ 0x80000000))
+    target.raw_data = words.tobytes()
+
+
+def a_default_written_out(rng: random.Random, model: onnx.ModelProto) -> None:
+    """An attribute with the operator's default, or beside it."""
+    target = node(rng, model)
+    known = onnx.defs.get_schema(target.op_type).attributes if onnx.defs.has(target.op_type) else {}
+    given = {a.name for a in target.attribute}
+    open_ = [a for name, a in known.items() if name not in given and a.default_value.type]
+    if open_:
+        made = AttributeProto()
+        made.CopyFrom(rng.choice(open_).default_value)
+        if rng.random() < 0.4:
+            made.i, made.f = made.i + rng.choice((0, 1, -1)), made.f + rng.choice((0.0, 1e-7, 1.0))
+        target.attribute.append(made)
+
+
+def a_twin_for_some(rng: random.Random, model: onnx.ModelProto) -> None:
+    """A node computed twice, and some of its readers read the second."""
+    source = node(rng, model)
+    if not source.output:
+        return
+    twin = onnx.NodeProto.FromString(source.SerializeToString())
+    twin.output[:] = [f"{o}/twin" for o in twin.output]
+    twin.name += "/twin"
+    for reader in model.graph.node:
+        for i, v in enumerate(reader.input):
+            if v in source.output and rng.random() < 0.5:
+                reader.input[i] = f"{v}/twin"
+    model.graph.node.insert(next(i for i, n in enumerate(model.graph.node) if n == source), twin)
+
+
+def a_constant_moved(rng: random.Random, model: onnx.ModelProto) -> None:
+    """From an initializer to a Constant, behind an Identity, or to a copy of its own."""
+    target = tensor(rng, model)
+    kind, new = rng.randrange(3), f"{target.name}/moved"
+    if kind == 0:
+        value = TensorProto.FromString(target.SerializeToString())
+        value.ClearField("name")
+        model.graph.node.insert(0, helper.make_node("Constant", [], [new], value=value))
+    elif kind == 1:
+        model.graph.node.insert(0, helper.make_node("Identity", [target.name], [new]))
+    else:
+        copy = model.graph.initializer.add()
+        copy.CopyFrom(target)
+        copy.name = new
+    for reader in model.graph.node:
+        if reader.output[0] != new:
+            reader.input[:] = [new if v == target.name and rng.random() < 0.8 else v for v in reader.input]
+
+
+LOOKALIKES: tuple[Bend, ...] = (
+    *(swapped_operands, a_detour, a_detour, a_number_beside, a_default_written_out, a_twin_for_some, a_constant_moved),
+    *(nodes_in_another_order, a_name, constants_that_are_inputs, another_version),
 )
 
 

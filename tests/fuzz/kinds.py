@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import random
 import sys
@@ -12,15 +13,25 @@ from pathlib import Path
 import onnx
 
 from graph2torch.build import FILES, Build, build
+from graph2torch.canonical import canonicalise
+from graph2torch.causes import likely_causes
 from graph2torch.checkpoint import load_checkpoint
+from graph2torch.correspondence import correspond
+from graph2torch.divergence import first_divergence
+from graph2torch.errors import ModelError
+from graph2torch.graph import load
 from graph2torch.inspect import explain_model, inspect_file
+from graph2torch.isomorphism import align
+from graph2torch.jsonlines import serve
 from graph2torch.match import match_rules, parse_pattern
 from graph2torch.observations_file import complete, observations_of
 from graph2torch.operators import table
 from graph2torch.rulebook import Rule, RuleBook
+from graph2torch.run import act_on
+from graph2torch.runtime import check_accepted
 from tests.commands import Result, check_trouble, run, unsafe
 
-from . import checkpoints, graphs, name_cases, observation_files, rule_texts, wire
+from . import checkpoints, folders, graphs, name_cases, observation_files, rule_texts, wire
 from .case import Case, Kind, WrongError
 from .damage import damaged, text
 from .equality import check_bits
@@ -58,16 +69,15 @@ def built(folder: Path) -> str:
     """A build, whose source compiles and whose level an independent comparison finds true."""
     pair = folder / CHECKPOINT
     made = build(folder / MODEL, pair if pair.exists() else None, folder / "out")
-    check_output(folder / "out", made)
-    return made.verification.level
+    return check_output(folder / "out", made)
 
 
-def check_output(out: Path, made: Build) -> None:
+def check_output(out: Path, made: Build) -> str:
     if sorted(p.name for p in out.iterdir()) != sorted(FILES):
         raise WrongError(f"half an output: {sorted(p.name for p in out.iterdir())}")
     check_source((out / "model.py").read_bytes().decode("utf-8"))
     json.loads((out / "report.json").read_text("utf-8"), parse_constant=refuse)
-    check_bits(made.recognised.model.proto, onnx.load(out / "rebuilt.onnx"), made.verification.level)
+    return check_bits(made.recognised.model.proto, onnx.load(out / "rebuilt.onnx"), made.verification.level)
 
 
 def refuse(constant: str) -> None:
@@ -89,12 +99,15 @@ def check_source(source: str) -> None:
     compile(source, "model.py", "exec")
 
 
-def told(result: Result, least: int = 0) -> str:
+CHANGED = "changed since the build; going on with what is there.\n"
+
+
+def told(result: Result) -> str:
     """The exit status of a command that went well, or trouble told as it should be."""
     if result.status == 2:
         check_trouble(result)
         return "refused"
-    if result.status not in (0, 1) or unsafe(result.out) or result.err:
+    if result.status not in (0, 1) or unsafe(result.out + result.err) or (result.err and not result.err.endswith(CHANGED)):
         raise WrongError(f"status {result.status}, prints {unsafe(result.out)[:5]}, says {result.err[:300]!r}")
     if len(result.out) > 5_000_000:
         raise WrongError(f"{len(result.out):,} characters printed")
@@ -111,7 +124,7 @@ def commands(*lines: tuple[str, ...]) -> Callable[[Path], str]:
             went = told(result)
             if "--json" in line and result.status != 2:
                 json.loads(result.out, parse_constant=refuse)
-        if (folder / "out").exists():
+        if (folder / "out").exists() and any(line[0] == "build" for line in lines):
             check_source((folder / "out" / "model.py").read_bytes().decode("utf-8"))
         return went
 
@@ -129,6 +142,77 @@ def onnx_bytes(rng: random.Random) -> Case:
 def onnx_graphs(rng: random.Random) -> Case:
     model = graphs.bent(rng) if rng.random() < 0.75 else graphs.made(rng)
     return Case({MODEL: graphs.serialised(model)}, read)
+
+
+def graph_pairs(rng: random.Random) -> Case:
+    """A policy and the same with a change: what corresponds, where they part and why; and if they are called the same, whether they are."""
+    model = graphs.policy(rng)
+    first = model.SerializeToString()
+    for _ in range(rng.choice((1, 1, 2))):
+        rng.choice(graphs.LOOKALIKES if rng.random() < 0.6 else graphs.MILD)(rng, model)
+    more = rng.random() < 0.15
+
+    def act(folder: Path) -> str:
+        mine, theirs = load(folder / MODEL), load(folder / "Other.onnx")
+        a, b = canonicalise(mine.graph), canonicalise(theirs.graph)
+        found, alignment = correspond(a, b), align(a, b)
+        likely_causes(a, b, found)
+        if more:
+            parting = first_divergence(mine, theirs)
+            json.dumps(parting and parting.told(), allow_nan=False)
+        if not alignment.isomorphic:
+            return "apart"
+        try:
+            check_accepted(theirs.proto)
+        except ModelError:
+            return "the same, but refused by onnxruntime"
+        check_bits(
+            mine.proto, theirs.proto, "graph", (True,)
+        )  # without its optimiser, onnxruntime rounds products with what stands behind an Identity otherwise
+        return "the same"
+
+    return Case({MODEL: first, "Other.onnx": graphs.serialised(model)}, act)
+
+
+def diffs(rng: random.Random) -> Case:
+    """Two graphs, two checkpoints or one of each, of which one at least is odd."""
+    model = graphs.policy(rng)
+    files = {MODEL: model.SerializeToString()}
+    kind = rng.random()
+    if kind < 0.5:
+        for _ in range(rng.choice((1, 1, 3))):
+            rng.choice(rng.choice((graphs.LOOKALIKES, graphs.BENDS)))(rng, model)
+        files["Other.onnx"] = graphs.serialised(model)
+    elif kind < 0.6:
+        files["Other.onnx"] = graphs.serialised(name_cases.named(rng, graphs.policy(rng)))
+    elif kind < 0.7:
+        files["Other.onnx"] = graphs.serialised(graphs.made(rng))
+    else:
+        files[CHECKPOINT] = checkpoints.pickled(checkpoints.odd_checkpoint(rng, model))
+        if kind < 0.85:
+            files["Other.pt"] = checkpoints.pickled(name_cases.checkpoint(rng, model))
+            del files[MODEL]
+    named = rng.sample(sorted(files), 2)
+    line = ("diff", *named, *(["--json"] if rng.random() < 0.5 else []))
+
+    def act(folder: Path) -> str:
+        result = run(*line)
+        went = told(result)
+        if "--json" in line and result.status != 2:
+            json.loads(result.out, parse_constant=refuse)
+        if result.status == 0 and all(name.endswith(".onnx") for name in named):
+            a, b = (load(folder / name).proto for name in named)
+            if ends(a) != ends(b):
+                return "the same, renamed"
+            check_bits(a, b, "graph", (True,))
+            return "the same"
+        return "apart" if result.status == 1 else went
+
+    return Case(files, act)
+
+
+def ends(model: onnx.ModelProto) -> list[str]:
+    return [v.name for v in (*model.graph.input, *model.graph.output)]
 
 
 def onnx_builds(rng: random.Random) -> Case:
@@ -213,6 +297,46 @@ def observation_case(rng: random.Random) -> Case:
     return Case({f"given{kind}": data, "inputs.txt": repr(wanted).encode("utf-8", "replace")}, act)
 
 
+# ---------------------------------------------------------------------------------------------- acting
+def json_lines(rng: random.Random) -> Case:
+    runner = folders.runners()[rng.choice(folders.FAMILY_NAMES)]
+    data, sample = folders.lines(rng, runner), rng.random() < 0.5
+
+    def act(_: Path) -> str:
+        out = io.StringIO()
+        runner.reset()
+        try:
+            serve(runner, io.BytesIO(data), out, sample=sample)
+        finally:
+            for answer in out.getvalue().splitlines():
+                json.loads(answer, parse_constant=refuse)
+        return "answered"
+
+    return Case({"lines.jsonl": data}, act)
+
+
+def acting(rng: random.Random) -> Case:
+    """Observations from a file for a policy that acts."""
+    runner = folders.runners()[rng.choice(folders.FAMILY_NAMES)]
+    kind, data = observation_files.file(rng, runner.contract.inputs)
+
+    def act(folder: Path) -> str:
+        runner.reset()
+        act_on(runner, folder / f"given{kind}")
+        return "answered"
+
+    return Case({f"given{kind}": data}, act)
+
+
+def folders_opened(rng: random.Random) -> Case:
+    line = ("run", "out", *(["--sample"] if rng.random() < 0.5 else []), *(["--json"] if rng.random() < 0.5 else []))
+    return Case(folders.damaged_folder(rng), commands(line))
+
+
+def folders_verified(rng: random.Random) -> Case:
+    return Case(folders.damaged_folder(rng), commands(("verify", "out", "Tiny.onnx", *(["--json"] if rng.random() < 0.5 else []))))
+
+
 # ---------------------------------------------------------------------------------------------- names
 def names(rng: random.Random) -> Case:
     model = graphs.serialised(name_cases.named(rng, graphs.policy(rng)))
@@ -246,6 +370,8 @@ def file_names(rng: random.Random) -> Case:
 KINDS: Mapping[str, Kind] = {
     "onnx-bytes": Kind(onnx_bytes, 20),
     "onnx-graphs": Kind(onnx_graphs, 15),
+    "graph-pairs": Kind(graph_pairs, 3),
+    "diffs": Kind(diffs, 1, 2**30),
     "onnx-builds": Kind(onnx_builds, 0.8, 2**31),
     "pt-bytes": Kind(pt_bytes, 12),
     "pt-archives": Kind(pt_archives, 10),
@@ -256,6 +382,10 @@ KINDS: Mapping[str, Kind] = {
     "tables": Kind(tables, 3),
     "rule-folders": Kind(rule_folders, 1),
     "observations": Kind(observation_case, 20),
+    "json-lines": Kind(json_lines, 8),
+    "acting": Kind(acting, 4),
+    "folders": Kind(folders_opened, 1),
+    "folders-verified": Kind(folders_verified, 0.05, 2**31),
     "names": Kind(names, 3),
     "name-builds": Kind(name_builds, 0.2, 2**31),
     "key-names": Kind(key_names, 0.8),

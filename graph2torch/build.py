@@ -173,7 +173,7 @@ def rebuild(
         alignment = align(spec.graph, copy)
         same_file = hashlib.sha256(rebuilt.SerializeToString()).hexdigest() == recognised.model.sha256
         verification = verify(recognised.model.proto, rebuilt, spec, alignment, module, same_file, samples=samples)
-        divergence, causes = (None, ()) if verification.level in EQUAL else _parting(recognised, rebuilt, copy, samples)
+        divergence, causes = (None, ()) if verification.level in EQUAL else parting(recognised, rebuilt, copy, samples)
         on_device = None
         if device is not None and device.kind.type != "cpu":
             from .on_device import check_on_device
@@ -201,8 +201,8 @@ def rebuild(
     )
 
 
-def _parting(
-    recognised: Recognised, rebuilt: onnx.ModelProto, copy: Graph, samples: Sequence[Mapping[str, Array]]
+def parting(
+    recognised: Recognised, rebuilt: onnx.ModelProto, copy: Graph, samples: Sequence[Mapping[str, Array]] = ()
 ) -> tuple[Divergence | None, tuple[Cause, ...]]:
     """Where the rebuilt graph, `copy` in its canonical form, parts from the original, and the likely causes."""
     from .causes import likely_causes

@@ -13,14 +13,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from .build import FILES, Recognised, recognise, unbuildable, versions
+from .build import FILES, Recognised, parting, recognise, unbuildable, versions
 from .canonical import canonicalise
 from .errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from .figures import TOLERANCE, Figures, Tally, finite
@@ -41,6 +41,9 @@ from .verify import EQUAL, Judge, Level, Verification
 
 if TYPE_CHECKING:
     import torch
+
+    from .causes import Cause
+    from .divergence import Divergence
 
 REPORT_BYTES = 2**26
 ROWS = 16  # that are run one by one and together
@@ -67,6 +70,7 @@ class Deep:
     alone:     the original's rows alone against the same rows in a batch, outputs that differ
     bounds:    how many of the bounds that means of actions are clipped to were gone beyond, of how many
     tolerance: what torch may be off by, times max(1, largest output)
+    divergence: where the rebuilt graph first computes something else, where the level is close or differs; causes: likely ones
     """
 
     folder: str
@@ -85,6 +89,8 @@ class Deep:
     tolerance: float
     seed: int
     spec: PolicySpec
+    divergence: Divergence | None = None
+    causes: tuple[Cause, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -130,10 +136,15 @@ def verify_folder(
     rebuilt = load(folder / "rebuilt.onnx")
     with one_thread():
         side = TorchSide(load_policy(folder), recognised.spec, changed=True)
-        alignment = align(recognised.spec.graph, canonicalise(rebuilt.graph))
-        return _Deep(folder, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, changed, seed, tolerance, progress).run(
+        copy = canonicalise(rebuilt.graph)
+        alignment = align(recognised.spec.graph, copy)
+        found = _Deep(folder, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, changed, seed, tolerance, progress).run(
             samples, given
         )
+        if found.verification.level in EQUAL:
+            return found
+        divergence, causes = parting(recognised, rebuilt.proto, copy)
+        return replace(found, divergence=divergence, causes=causes)
 
 
 # ---------------------------------------------------------------------------------------------- the folder
@@ -402,6 +413,8 @@ def report(found: Deep) -> dict[str, Any]:
         "blocks_not_compared": found.unblocked or None,
         "sequence": [finite({"step": step, "max_abs": off}) for step, off in found.drift],
         "rows_alone_against_batch": None if found.alone is None else [finite(asdict(f)) for f in found.alone],
+        "divergence": found.divergence
+        and {**found.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in found.causes]},
         "bounds_of_means": {"reached": found.bounds[0], "of": found.bounds[1]},
         "sampling": None
         if found.sampling is None

@@ -143,6 +143,7 @@ def test_a_bound_of_the_normaliser(copied: Callable[[str], Path]) -> None:
     edit_graph(folder, lambda proto: clip(proto, 0, max=4.999))
     found = verify_folder(folder)
     assert not found.equal and found.verification.level in ("close", "differs")
+    assert found.divergence is not None and "normaliser" in found.divergence.words and report(found)["divergence"]["node"]["op"] == "Clip"
 
 
 def test_a_mask_that_pushes_less_far(copied: Callable[[str], Path]) -> None:

@@ -16,6 +16,8 @@ from graph2torch.text import printable, quoted
 if TYPE_CHECKING:
     from graph2torch.bind import Binding, Bindings
     from graph2torch.build import Build
+    from graph2torch.causes import Cause
+    from graph2torch.divergence import Divergence
     from graph2torch.spec import Block, PolicySpec
     from graph2torch.verify import Verification
 
@@ -203,9 +205,14 @@ def _show_level(page: Page, made: Build) -> None:
     page.table(figures_table(checked.module), indent=4)
     if equal := [printable(f.output) for f in checked.module if not f.differing]:
         page.line(f"bit-equal: {', '.join(equal)}", indent=4)
-    if made.divergence:
-        page.line(f"the rebuilt graph (the second) parts from the original (the first) at {made.divergence.words}")
-    for cause in made.causes:
+    show_parting(page, made.divergence, made.causes)
+
+
+def show_parting(page: Page, divergence: Divergence | None, causes: Sequence[Cause]) -> None:
+    """Where the rebuilt graph first computes something else, and why that may be."""
+    if divergence:
+        page.line(f"the rebuilt graph (the second) parts from the original (the first) at {divergence.words}")
+    for cause in causes:
         page.line(f"likely cause: {cause.words}", indent=4)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graph2torch.figures import Figures
     from graph2torch.sampling import Sampling
 
-from .build import LEVELS, show_reason
+from .build import LEVELS, show_parting, show_reason
 from .figures import figures_table
 from .page import Page, counted
 
@@ -26,6 +26,7 @@ def show_verification(found: Deep) -> None:
     page.title(f"{printable(found.folder)} against {printable(found.original)}, sha256 {found.sha256[:12]}…")
     page.heading("Equality", f"{checked.level}: {LEVELS[checked.level]}", "bold green" if checked.level in EQUAL else "bold red")
     show_reason(page, checked)
+    show_parting(page, found.divergence, found.causes)
     if found.changed:
         page.line(f"changed since the build: {', '.join(found.changed)}; what is there now was judged", style="bold yellow")
     if checked.rebuilt:

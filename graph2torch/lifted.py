@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import onnx
@@ -98,6 +98,7 @@ def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset
     light.graph.node.extend(graph.node)
     light.graph.input.extend(graph.input)
     light.graph.output.extend(graph.output)
+    light.graph.value_info.extend(graph.value_info)
     declared, long = {i.name for i in graph.input}, set()
     for tensor in graph.initializer:
         if math.prod(tensor.dims) <= SMALL:
@@ -163,7 +164,15 @@ class _Lifter:
         model.graph.input.extend(i for i in file.input if i.name not in constant)
         model.graph.output.extend(map(self.declared, file.output))
         self.initializers(model.graph)
+        model.graph.value_info.extend(self.sizes(model.graph))
         return model
+
+    def sizes(self, graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+        """What goes from node to node, as far as it is known: viewers show it, and don't infer it through functions."""
+        declared = {output.name for output in graph.output}
+        for value in (v for node in graph.node for v in node.output if v not in declared):
+            if known := self.graph.types.get(value):
+                yield helper.make_tensor_value_info(value, helper.np_dtype_to_tensor_dtype(known.dtype), known.shape)
 
     def declared(self, output: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
         """The output as the file declares it; a fixed one as it is, since some exporters declare another number of dimensions."""

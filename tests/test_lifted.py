@@ -31,6 +31,11 @@ def calls(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return [node for node in model.graph.node if node.domain]
 
 
+def sizes(model: onnx.ModelProto) -> list[list[int | str]]:
+    """Of what goes from node to node."""
+    return [[d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in model.graph.value_info]
+
+
 @pytest.fixture(scope="module")
 def huggy() -> Recognised:
     return recognise(HUGGY)
@@ -55,6 +60,7 @@ def test_huggys_nodes_are_its_blocks(huggy: Recognised) -> None:
     normalizer = functions["normalizer"]
     assert [n.op_type for n in normalizer.node] == ["Sub", "Div", "Clip"] and list(normalizer.input) == ["obs", "running_mean", "std"]
     assert {t.name for t in model.graph.initializer} == {t.name for t in huggy.model.proto.graph.initializer}
+    assert sizes(model) == [["batch", 59], *[["batch", 512]] * 6, *[["batch", 21]] * 3]
 
 
 @pytest.mark.parametrize(("era", "opset"), [("torch1.8", 9), ("torch2", 9), ("torch2", 11), ("torch2", 15), ("torch2", 18)])
@@ -64,6 +70,8 @@ def test_each_family_is_valid_bit_equal_and_inlined_the_original(tmp_path: Path,
     model = check_lifting(found)
     assert Counter(function_rule(n.op_type) for n in calls(model)) == Counter(b.rule for b in found.spec.blocks)
     assert {n.op_type for n in model.graph.node if not n.domain} <= {"Identity"}
+    declared = {o.name for o in model.graph.output}
+    assert [v.name for v in model.graph.value_info] == [v for n in model.graph.node for v in n.output if v not in declared]
     names = [n.name for n in model.graph.node]
     assert all(names) and len(set(names)) == len(names)  # onnxruntime wants them so
     assert len({body(f) for f in model.functions}) == len(model.functions)

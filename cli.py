@@ -221,9 +221,8 @@ def inspect(
         show_inspection(found)
 
 
-VERIFY_EXIT = (
-    """Exit status: 0 equal; 1 different; 2 trouble (a file is missing, unreadable or another one; model.py fails); 130 interrupted."""
-)
+VERIFY_EXIT = """Exit status: 0 equal; 1 different; 2 trouble (a file is missing, unreadable or another one; model.py fails); 3 the
+device asked for is not usable; 130 interrupted."""
 
 
 @app.command(epilog=VERIFY_EXIT)
@@ -244,12 +243,14 @@ def verify(
         float, typer.Option(min=0, help="What torch may be off by from onnxruntime, times max(1, largest output).")
     ] = 1e-5,
     rules: RulesOption = None,
+    device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Judge a folder that build wrote against its original again, on much more: edges, masks, memory, samples, block by block."""
     from graph2torch.deep import report, verify_folder
 
     with Progress(as_json) as note:
+        there = asked_for(device, note)
         found = verify_folder(
             folder,
             original,
@@ -258,6 +259,7 @@ def verify(
             observations=observations,
             tolerance=tolerance,
             rules=tuple(rules or ()),
+            device=there,
             progress=note,
         )
     if as_json:
@@ -349,7 +351,9 @@ def doctor(
     raise typer.Exit(found.exit_status)
 
 
-@app.command(epilog="Exit status: 0; 1 if another fingerprint was expected; 2 trouble; 130 interrupted.")
+@app.command(
+    epilog="Exit status: 0; 1 if another fingerprint was expected; 2 trouble; 3 the device asked for is not usable; 130 interrupted."
+)
 @guarded
 def run(
     folder: Annotated[Path, typer.Argument(help="The folder that build wrote. Its model.py is code and is run.", show_default=False)],
@@ -377,11 +381,17 @@ def run(
     expect: Annotated[
         str | None, typer.Option(help="With --fingerprint: the one that another machine gave, exact or tolerant.", show_default=False)
     ] = None,
+    device: DeviceOption = "cpu",
     dtype: Annotated[str, typer.Option(help="Of the weights: 'float32', 'float16' or 'bfloat16'.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Of torch on the CPU; a small policy is fastest with one.")] = 1,
     group: Annotated[
-        int, typer.Option(min=0, help="Agents computed at once, 0 for all; with 1 none depends on the others, to the bit.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Agents computed at once, 0 for all; with 1 none depends on the others, to the bit. Default: 1 on the CPU, else 0.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Act with a policy that was built: print its actions, write them to a file, or answer JSON lines."""
@@ -403,10 +413,13 @@ def run(
         check_file(output, force, "--output")
     import torch
 
+    from graph2torch.device import thread_count
     from graph2torch.run import Runner, act_on, document
 
-    torch.set_num_threads(threads)
-    runner = Runner.load(folder, dtype=dtype, group=group)
+    with Progress(as_json) as note:
+        there = asked_for(device, note)
+    torch.set_num_threads(thread_count(threads))
+    runner = Runner.load(folder, device="cpu" if there is None else there.torch, dtype=dtype, group=group)
     if runner.changed:
         sys.stderr.write(f"graph2torch: {' and '.join(runner.changed)} changed since the build; going on with what is there.\n")
     if obs == "-":
@@ -417,7 +430,7 @@ def run(
     if fingerprint and obs in ("random", "zeros"):
         steps, batch = steps or 32, batch or 4
     acted = act_on(runner, obs, steps=steps, batch=batch, sample=sample, seed=seed)
-    found = document(runner, folder.resolve().name, acted)
+    found = document(runner, folder.resolve().name, acted, simulated=there is not None and there.simulated)
     if output is not None:
         write_file(output, written(output, acted, found), force, "--output")
     agrees = None

@@ -144,9 +144,10 @@ def rebuild(
 
     samples: inputs that make sense, where made-up ones don't (a shape, the places that a Gather picks)
     """
+    from .device import threads
     from .export import export
     from .isomorphism import align
-    from .module import build_module, one_thread
+    from .module import build_module
     from .runtime import check_accepted
     from .verify import EQUAL, verify
     from .witness import witness
@@ -160,7 +161,7 @@ def rebuild(
     pair = judge(spec, family, recognised.model.path, bindings)
     source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
     check_memory(recognised.model.proto, where(recognised.model.path))
-    with one_thread():
+    with threads():
         module = build_module(source, bindings)
         progress("exporting")
         try:
@@ -493,28 +494,9 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
         "witness": dict(made.witness),
         "divergence": made.divergence
         and {**made.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in made.causes]},
-        "device": None if made.on_device is None else _device(made.on_device),
+        "device": made.on_device and made.on_device.told(),
         "versions": versions(),
         "files": files,
-    }
-
-
-def _device(check: DeviceCheck) -> dict[str, Any]:
-    """The facts of a policy on a device; a simulated one is called so."""
-    status = check.device.status
-    return {
-        "name": check.device.name,
-        "model": status.model,
-        "simulated": status.simulated,
-        "versions": dict(status.versions),
-        "within": check.within,
-        "tolerance": check.tolerance,
-        "against_cpu": [finite(asdict(f)) for f in check.against_cpu],
-        "against_original": [finite(asdict(f)) for f in check.against_original],
-        "runs": list(check.runs),
-        "precision": dict(check.switches),
-        "environment": dict(check.environment),
-        "threads": check.threads,
     }
 
 

@@ -22,14 +22,16 @@ import onnx
 
 from .build import FILES, Recognised, parting, recognise, unbuildable, versions
 from .canonical import canonicalise
+from .device import Device, cpu, exact, threads
 from .errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from .figures import TOLERANCE, Figures, Tally, finite
 from .files import read_file, where
 from .graph import Array, check_memory, load
 from .isomorphism import Alignment, align
-from .module import import_source, one_thread
+from .module import import_source
 from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, rows_of, samples_of
 from .observations_file import complete, read_observations
+from .on_device import DeviceCheck, check_on_device, moved
 from .randomness import pin, probe
 from .runtime import session
 from .sampling import Sampling, check_sampling
@@ -71,6 +73,8 @@ class Deep:
     bounds:    how many of the bounds that means of actions are clipped to were gone beyond, of how many
     tolerance: what torch may be off by, times max(1, largest output)
     divergence: where the rebuilt graph first computes something else, where the level is close or differs; causes: likely ones
+    on_device: where another device than the CPU was asked for: model.py there against model.py on the CPU; everything that is said
+               of torch elsewhere was computed there, too
     """
 
     folder: str
@@ -91,11 +95,13 @@ class Deep:
     spec: PolicySpec
     divergence: Divergence | None = None
     causes: tuple[Cause, ...] = ()
+    on_device: DeviceCheck | None = None
 
     @property
     def equal(self) -> bool:
         """Whether exit status 0 is due."""
-        return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right)
+        within = self.on_device is None or self.on_device.within
+        return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right) and within
 
 
 def verify_folder(
@@ -107,6 +113,7 @@ def verify_folder(
     observations: str | Path | None = None,
     tolerance: float = TOLERANCE,
     rules: tuple[str | Path, ...] = (),
+    device: Device | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deep:
     """Judges the folder that build wrote. **Runs its model.py.**
@@ -115,8 +122,9 @@ def verify_folder(
     samples:      random observations on top; observations: a file of some (see observations_file)
     seed:         of everything that is random here
     tolerance:    what torch, and a rebuilt graph that is `close`, may be off by, times max(1, largest output)
+    device:       where torch computes; by default the CPU
 
-    Raises FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
+    Raises DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
     """
     folder = Path(folder)
@@ -134,17 +142,21 @@ def verify_folder(
         raise UnsupportedGraph(unbuildable(recognised))
     given = None if observations is None else complete(read_observations(observations, recognised.spec.inputs), recognised.spec.inputs)
     rebuilt = load(folder / "rebuilt.onnx")
-    with one_thread():
-        side = TorchSide(load_policy(folder), recognised.spec, changed=True)
+    with threads(), exact(device or cpu()):
+        module, on_device = load_policy(folder), None
+        side = TorchSide(module, recognised.spec, changed=True)
+        if device is not None and device.kind.type != "cpu":
+            progress(f"running on {device.name}")
+            on_device = check_on_device(recognised.model.proto, module, recognised.spec, device, seed, (), tolerance)
+            side = TorchSide(moved(module, device), recognised.spec, device.name, changed=True)
         copy = canonicalise(rebuilt.graph)
         alignment = align(recognised.spec.graph, copy)
         found = _Deep(folder, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, changed, seed, tolerance, progress).run(
             samples, given
         )
-        if found.verification.level in EQUAL:
-            return found
-        divergence, causes = parting(recognised, rebuilt.proto, copy)
-        return replace(found, divergence=divergence, causes=causes)
+        equal = found.verification.level in EQUAL
+        divergence, causes = (None, ()) if equal else parting(recognised, rebuilt.proto, copy)
+    return replace(found, divergence=divergence, causes=causes, on_device=on_device)
 
 
 # ---------------------------------------------------------------------------------------------- the folder
@@ -427,6 +439,7 @@ def report(found: Deep) -> dict[str, Any]:
             "forbidden_options_drawn": dict(found.sampling.forbidden),
             "not_tested": list(found.sampling.untested),
         },
+        "device": found.on_device and found.on_device.told(),
         "versions": versions(),
     }
 

@@ -6,8 +6,7 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,19 +29,6 @@ def import_source(source: str, file: str = "model.py") -> types.ModuleType:
     sys.modules[name] = module
     exec(compile(source, file, "exec"), module.__dict__)
     return module
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """torch on one thread: a policy's step is too small to share, and on a busy machine sharing it takes far longer."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def build_module(source: str, bindings: Bindings) -> torch.nn.Module:

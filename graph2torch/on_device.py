@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,14 @@ import onnx
 
 from .device import Device, exact, threads
 from .errors import DeviceError, UnsupportedGraph
-from .figures import TOLERANCE, Figures, Tally
+from .figures import TOLERANCE, Figures, Tally, finite
 from .graph import Array
 from .observations import like, quick
 from .randomness import Drawn, Randomness, choices_of, needed_draws, pin
 from .runtime import session
 from .spec import PolicySpec
-from .text import one_line, quoted
+from .text import quoted
+from .torchside import TorchSide, cannot
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class DeviceCheck:
         """Whether every output is within tolerance · max(1, largest output) of both references."""
         return all(f.within(self.tolerance) for f in (*self.against_cpu, *self.against_original))
 
+    def told(self) -> dict[str, Any]:
+        """The facts for a report; a simulated device is called so."""
+        status = self.device.status
+        return {
+            "name": self.device.name,
+            "model": status.model,
+            "simulated": status.simulated,
+            "versions": dict(status.versions),
+            "within": self.within,
+            "tolerance": self.tolerance,
+            "against_cpu": [finite(asdict(f)) for f in self.against_cpu],
+            "against_original": [finite(asdict(f)) for f in self.against_original],
+            "runs": list(self.runs),
+            "precision": dict(self.switches),
+            "environment": dict(self.environment),
+            "threads": self.threads,
+        }
+
 
 def check_on_device(
     original: onnx.ModelProto,
@@ -57,6 +76,7 @@ def check_on_device(
     device: Device,
     seed: int,
     samples: Sequence[Mapping[str, Array]] = (),
+    tolerance: float = TOLERANCE,
 ) -> DeviceCheck:
     """Runs a copy of `module` on `device`, `module` itself on the CPU, and `original` in onnxruntime, on the same inputs and noise.
 
@@ -65,7 +85,7 @@ def check_on_device(
     Raises DeviceError if the device can't run the policy or would do so in another precision, and UnsupportedGraph if
     onnxruntime ran the original on nothing.
     """
-    _refuse_float64(module, spec, device)
+    refuse_float64(module, spec, device)
     draws = needed_draws(original)
     choices = choices_of(spec.graph)
     noises = Randomness(original, draws, [], choices)
@@ -74,16 +94,15 @@ def check_on_device(
     against_cpu, against_original = ({name: Tally(name) for name in names} for _ in range(2))
     runs: list[str] = []
     with exact(device) as switches, threads() as count:
-        there = moved(module, device)
+        here, there = TorchSide(module, spec), TorchSide(moved(module, device), spec, device.name)
         for case in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
             feed = case.feed
             noise = noises.draw(feed, np.random.default_rng([seed, *case.label.encode()]), 1.0)
             expected = _run(judge, feed, dict(zip(draws, noise.drawn, strict=True))) if noise else None
             if not case.torch or noise is None or expected is None:
                 continue
-            here = run_module(module, spec, feed, dict(zip(draws, noise.noise, strict=True)))
-            given = run_module(there, spec, feed, dict(zip(draws, noise.noise, strict=True)), device)
-            for name, a, b, c in zip(names, expected, here, given, strict=True):
+            by_value = dict(zip(draws, noise.noise, strict=True))
+            for name, a, b, c in zip(names, expected, here.outputs(feed, by_value), there.outputs(feed, by_value), strict=True):
                 against_cpu[name].add(b, _settled(noise, choices, name, b, c))
                 against_original[name].add(a, _settled(noise, choices, name, a, c))
             runs.append(case.label)
@@ -100,6 +119,7 @@ def check_on_device(
         dict(switches),
         environment,
         count,
+        tolerance,
     )
 
 
@@ -109,41 +129,8 @@ def moved(module: Any, device: Device) -> Any:
         there = copy.deepcopy(module).to(device.torch)
         device.synchronise()
     except Exception as error:
-        raise _cannot(device, "hold this policy", error) from None
+        raise cannot(device.name, "hold this policy", error) from None
     return there
-
-
-def run_module(
-    module: Any, spec: PolicySpec, feed: Mapping[str, Array], noise: Mapping[str, Array], device: Device | None = None
-) -> list[Array]:
-    """The module's outputs for inputs by name and noise by the graph's name of what is drawn, computed on `device` (None: the CPU).
-
-    Raises DeviceError if the device fails at it, or gives an output that lies elsewhere.
-    """
-    import torch
-
-    where = device.torch if device else torch.device("cpu")
-    try:
-        arguments = [torch.from_numpy(np.array(feed[i.name])).to(where) for i in spec.inputs]
-        with torch.inference_mode():
-            if spec.noise:
-                given = module.forward.__globals__["Noise"](
-                    *(torch.from_numpy(np.array(noise[value])).to(where) for value in spec.noise.values())
-                )
-                out = module(*arguments, noise=given)
-            else:
-                out = module(*arguments)
-            arrays = [t.cpu().numpy() for t in out]
-    except Exception as error:
-        if device is None:
-            raise
-        raise _cannot(device, "run this policy", error) from None
-    for output, tensor in zip(spec.outputs, out, strict=True):
-        if tensor.device.type != where.type:
-            raise DeviceError(
-                f"The output {quoted(output.name)} of the policy on {where} lies on {tensor.device}: part of it was computed there."
-            )
-    return arrays
 
 
 def _settled(noise: Drawn, choices: Mapping[str, Sequence[str]], name: str, a: Array, b: Array) -> Array:
@@ -159,13 +146,13 @@ def _run(judge: Any, feed: Mapping[str, Array], drawn: Mapping[str, Array]) -> l
     return expected
 
 
-def _refuse_float64(module: Any, spec: PolicySpec, device: Device) -> None:
+def refuse_float64(module: Any, spec: PolicySpec, device: Device) -> None:
     """DeviceError if the policy computes in float64 and the device would make float32 of it."""
     if device.kind.float64:
         return
     for what in _doubles(module, spec):
         raise DeviceError(
-            f"The policy can't be compared on {device.name}: {what} is float64, which a device of this kind makes float32 of. Build it without --device."
+            f"The policy can't be compared on {device.name}: {what} is float64, which a device of this kind makes float32 of. Leave --device out."
         )
 
 
@@ -174,10 +161,3 @@ def _doubles(module: Any, spec: PolicySpec) -> Iterable[str]:
     state = (*module.named_parameters(), *module.named_buffers())
     yield from (f"the tensor {quoted(name)}" for name, t in state if str(t.dtype) == "torch.float64")
     yield from (f"what {node} makes" for node in spec.graph.nodes if node.attributes.get("to") == onnx.TensorProto.DOUBLE)
-
-
-def _cannot(device: Device, what: str, error: Exception) -> DeviceError:
-    return DeviceError(
-        f"The device {device.name} can't {what}: {one_line(f'{type(error).__name__}: {error}', 300)}. Nothing was computed on the CPU instead; "
-        f"build without --device, or report the policy."
-    )

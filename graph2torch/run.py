@@ -467,8 +467,8 @@ def act_on(
     return Acted(str(observations), sample, seed, steps, batch, actions)
 
 
-def document(runner: Runner, name: str, acted: Acted) -> dict[str, Any]:
-    """The actions and all that they depend on, as JSON. `name`: what the policy is called."""
+def document(runner: Runner, name: str, acted: Acted, simulated: bool = False) -> dict[str, Any]:
+    """The actions and all that they depend on, as JSON. `name`: what the policy is called; `simulated`: the device is a stand-in."""
     import torch
 
     from . import __version__
@@ -484,6 +484,7 @@ def document(runner: Runner, name: str, acted: Acted) -> dict[str, Any]:
         "steps": acted.steps,
         "batch": acted.batch,
         "device": str(runner.device),
+        "simulated": simulated,
         "dtype": str(runner.dtype).removeprefix("torch."),
         "group": runner.group,
         "threads": torch.get_num_threads(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .emit import emit_inner
-from .errors import FolderError
+from .errors import DeviceError, FolderError
 from .graph import Array
 from .spec import PolicySpec
 from .text import one_line
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class TorchSide:
     """A policy's module, run for the judge on one device.
 
-    module:  the emitted Policy, in evaluation mode
+    module:  the emitted Policy, in evaluation mode, on that device
+    device:  as torch calls it; what fails elsewhere than on the CPU, or isn't computed there, is a DeviceError
     changed: model.py may have been changed since it was written, so that any error can come of running it: a FolderError then
     """
 
@@ -63,10 +64,24 @@ class TorchSide:
 
         try:
             with torch.inference_mode():
-                return [tensor.detach().cpu().numpy() for tensor in run()]
+                tensors = list(run())
+                arrays = [tensor.detach().cpu().numpy() for tensor in tensors]
         except Exception as error:
+            if self.device != "cpu":
+                raise cannot(self.device, "run this policy", error) from None
             if not self.changed or isinstance(error, MemoryError):
                 raise
             raise FolderError(
                 f"model.py can't be run as build wrote it ({type(error).__name__}: {one_line(str(error), 160)}); build the folder again."
             ) from error
+        for tensor in tensors:
+            if tensor.device.type != self.device.partition(":")[0]:
+                raise DeviceError(f"What the policy gives on {self.device} lies on {tensor.device}: part of it was computed there.")
+        return arrays
+
+
+def cannot(device: str, what: str, error: Exception) -> DeviceError:
+    return DeviceError(
+        f"The device {device} can't {what}: {one_line(f'{type(error).__name__}: {error}', 300)}. Nothing was computed on the CPU instead; "
+        f"leave --device out, or report the policy."
+    )

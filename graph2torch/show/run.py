@@ -50,7 +50,7 @@ def _head(page: Page, found: dict[str, Any]) -> None:
             ("observations", f"{printable(found['observations'])}{drawn}"),
             (
                 "computed",
-                f"on {found['device']} in {found['dtype']}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}",
+                f"on {found['device']}{', simulated,' if found['simulated'] else ''} in {found['dtype']}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}",
             ),
         ]
     )

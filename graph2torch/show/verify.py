@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graph2torch.sampling import Sampling
 
 from .build import LEVELS, show_parting, show_reason
+from .device import show_device_check
 from .figures import figures_table
 from .page import Page, counted
 
@@ -35,6 +36,8 @@ def show_verification(found: Deep) -> None:
         _show_alone(page, found)
     if found.sampling:
         _show_sampling(page, found.sampling)
+    if found.on_device:
+        show_device_check(page, found.on_device)
     if not found.equal:
         page.gap()
         page.line("Exit status 1: different.", 0, "bold red")
@@ -62,7 +65,12 @@ def _show_torch(page: Page, found: Deep) -> None:
     module, limit = found.verification.module, found.tolerance
     far = [f for f in module if not f.within(limit)]
     verdict = f"within {limit:g} · max(1, largest output)" if not far else f"beyond {limit:g} · max(1, largest output)"
-    page.heading("model.py in torch against the original in onnxruntime", verdict, "green" if not far else "bold red")
+    where = found.on_device.device.name + (", simulated," if found.on_device.device.simulated else "") if found.on_device else ""
+    page.heading(
+        f"model.py in torch{f' on {where}' if where else ''} against the original in onnxruntime",
+        verdict,
+        "green" if not far else "bold red",
+    )
     page.table(figures_table(module), indent=4)
     if equal := [printable(f.output, 60) for f in module if not f.differing]:
         page.line(f"bit-equal: {', '.join(equal)}", indent=4)

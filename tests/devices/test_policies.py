@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from graph2torch.build import Build, build_policy
+from graph2torch.build import Build, build, build_policy
+from graph2torch.deep import report, verify_folder
 from graph2torch.device import Device, exact
 from graph2torch.figures import TOLERANCE, different_bits
 from graph2torch.module import build_module
 from graph2torch.observations import observation
 from graph2torch.on_device import check_on_device
+from graph2torch.run import Runner, act_on
+from graph2torch.show.verify import show_verification
 from tests.commands import check_trouble, run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 
@@ -95,6 +98,40 @@ def test_build_says_how_it_went_there(device: Device, tmp_path: Path) -> None:
     assert told["precision"]["float32_matmul_precision"] == "highest"
     assert not any(told["precision"].get(path) for path, _ in device.kind.switches)
     assert sum(f["compared"] for f in told["against_cpu"]) == sum(f["compared"] for f in told["against_original"]) > 0
+
+
+def test_a_folder_is_judged_there(device: Device, tmp_path: Path) -> None:
+    """`verify --device`: torch's side of the deep tier on the device, memory fed back and samples included."""
+    model = tiny_policy(**FAMILIES["lstm"])
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
+    found = verify_folder(tmp_path / "out", device=device)
+    assert found.equal and found.on_device is not None and found.on_device.device == device
+    assert found.blocks and found.drift and found.sampling is not None
+    assert report(found)["device"]["simulated"] == device.simulated
+    show_verification(found)
+
+
+@pytest.mark.parametrize("family", ["continuous", "hybrid", "lstm"])
+def test_the_same_samples_as_on_the_cpu(device: Device, tmp_path: Path, family: str) -> None:
+    """`run --sample`: noise by its place alone, moved there; memory stays there from step to step."""
+    model = tiny_policy(**FAMILIES[family])
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
+    acted = {}
+    for place in ("cpu", device.torch):
+        runner = Runner.load(tmp_path / "out", device=place, group=1)
+        acted[str(place)] = act_on(runner, "random", steps=4, batch=3, sample=True, seed=11).actions
+    here, there = acted["cpu"], acted[device.name]
+    for name, want in here.items():
+        if device.simulated and family != "lstm":
+            assert not different_bits(want, there[name]).any()
+        elif want.dtype.kind == "f":
+            assert np.abs(want.astype(np.float64) - there[name].astype(np.float64)).max() <= TOLERANCE
+
+
+def test_run_says_where(device: Device, tmp_path: Path) -> None:
+    build(save_pair(tmp_path, tiny_policy())[0], None, tmp_path / "out")
+    found = json.loads(run("run", tmp_path / "out", "--device", device.name, "--json").out)
+    assert (found["device"], found["simulated"], found["group"]) == (device.name, device.simulated, 0)
 
 
 def test_another_number_than_there_are(device: Device, tmp_path: Path) -> None:

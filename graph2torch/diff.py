@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Level = Literal["bytes", "graph", "bits", "close", "differs"]
 Progress = Callable[[str], None]
+EQUAL: frozenset[Level | None] = frozenset({"bytes", "graph", "bits"})
+NEAR = 16  # units in the last place; if weights are no further apart, that is said first
 SHOWN = 200  # characters of a text in the metadata
 
 
@@ -77,6 +79,9 @@ class GraphDifference:
     reason:   why not the next stronger level
     spelled:  differences that change no computation, in words
     weights:  of what corresponds
+    divergence: the first place where the two part, as `graph2torch.divergence.Divergence.told` has it; None where they don't, or
+              where hardly anything corresponds
+    causes:   what is likely to be behind it, in words; each was measured (`graph2torch.causes`)
     """
 
     level: Level | None
@@ -85,6 +90,8 @@ class GraphDifference:
     structure: Structure
     weights: Weights
     numbers: Numbers
+    divergence: Mapping[str, Any] | None = None
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,24 @@ class _Graphs:
             progress("running both")
             numbers = self.run(samples, seed) if run else Numbers(not_compared=("everything: that was not asked for",), seed=seed)
         level, reason = self.level(same_file, isomorphic, run, numbers)
-        return GraphDifference(level, reason, tuple(self.spelled(weights)), self.structure(specs), weights, numbers)
+        structure = self.structure(specs)
+        divergence: Mapping[str, Any] | None = None
+        causes: tuple[str, ...] = ()
+        if run and level not in EQUAL and not structure.unrelated:
+            progress("looking for the place where they part")
+            divergence, causes = self.part(specs, seed)
+        return GraphDifference(level, reason, tuple(self.spelled(weights)), structure, weights, numbers, divergence, causes)
+
+    def part(self, specs: tuple[PolicySpec, PolicySpec] | None, seed: int) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+        """The first place where the two part, and the likely causes."""
+        from .causes import likely_causes
+        from .divergence import first_divergence
+
+        found = self.correspondence or correspond(self.a, self.b)
+        feeds = None if self.interface.feedable else ()
+        divergence = first_divergence(*self.models, feeds, found=found, blocks=specs[0].blocks if specs else (), seed=seed)
+        causes = likely_causes(self.a, self.b, found, divergence)
+        return divergence.told() if divergence else None, tuple(cause.words for cause in causes)
 
     def constants(self) -> list[tuple[str, str]]:
         """Constants used in the same place, under the names that the two graphs give them."""
@@ -398,7 +422,10 @@ def _verdict(found: GraphDifference) -> tuple[bool, str]:
         form = next(iter(forms)) if len(forms) == 1 else ""
         if form.startswith("rounded"):
             return False, f"the same network {form}: {apart:,} of {_count(weights.compared, 'constant')}{effect}"
-        return False, f"the same structure, other weights: {apart:,} of {weights.compared:,} constants{effect}"
+        ulps = [w.max_ulps for w in weights.differing]
+        near = max((u for u in ulps if u is not None), default=NEAR + 1) if None not in ulps else NEAR + 1
+        by = f", by up to {near} ulp" if near <= NEAR else ""
+        return False, f"the same structure, other weights: {apart:,} of {weights.compared:,} constants{by}{effect}"
     first = structure.words[0] if structure.words else found.reason
     more = f" (and {_count(len(structure.words) - 1, 'more difference')})" if len(structure.words) > 1 else ""
     if found.level == "bits" and not any(w.relation == "differs" for w in weights.differing):
@@ -425,8 +452,10 @@ def _effect(found: GraphDifference) -> str:
     apart = [f for f in numbers.figures if f.differing]
     if not apart:
         return "; only what is drawn from differs" if numbers.differing else "; no output tried shows it"
-    far = max(f.max_abs for f in apart)
+    far, usual = (max((f.max_abs for f in found), default=0.0) for found in (apart, numbers.ordinary))
     shown = f"by up to {far:.3g}" if math.isfinite(far) else "also in which numbers are finite"
+    if not math.isfinite(far) and math.isfinite(usual):
+        shown = f"by up to {usual:.3g} on ordinary inputs"
     how = "the output differs" if len(numbers.figures) == 1 else f"{len(apart)} of {len(numbers.figures)} outputs differ"
     return f"; {how}, {shown}"
 

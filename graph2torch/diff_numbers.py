@@ -39,7 +39,8 @@ class Numbers:
     """What running both gave.
 
     figures:      by output, b against a
-    drawn_from:   likewise, what random numbers are drawn from and scaled with
+    ordinary:     the same, on ordinary inputs alone
+    drawn_from:   by number, what random numbers are drawn from and scaled with
     runs:         the cases that both ran, optimiser on and off
     refused:      cases that onnxruntime runs neither of the two on
     one_sided:    cases that it runs only one of them on
@@ -48,6 +49,7 @@ class Numbers:
     """
 
     figures: tuple[Figures, ...] = ()
+    ordinary: tuple[Figures, ...] = ()
     drawn_from: tuple[Figures, ...] = ()
     runs: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ class _Comparison:
         self.notes: list[str] = []
         self.outputs = self.comparable(outputs)
         self.tallies = {o.name: Tally(o.name) for o in self.outputs}
+        self.ordinary: dict[str, Tally] = {}
         self.runs: list[str] = []
         self.refused: dict[str, None] = {}
         self.one_sided: dict[str, None] = {}
@@ -139,7 +142,7 @@ class _Comparison:
                 self.runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
                 labels = [*(o.name for o in self.outputs), *(f"{PROBE} {i}" for i in range(len(probes[0])))]
                 for name, x, y in zip(labels, given[0], given[1], strict=True):
-                    self.add(name, *_alike(x, y))
+                    self.add(name, kind, *_alike(x, y))
         if self.outputs and not self.runs:
             both = "onnxruntime runs them on none of the inputs tried"
             self.notes.append(f"everything: {both if self.refused else 'onnxruntime runs only one of them on what was tried'}")
@@ -148,6 +151,7 @@ class _Comparison:
         inner = tuple(f for f in figures if f.output not in outputs)
         return Numbers(
             tuple(f for f in figures if f.output in outputs),
+            tuple(t.figures() for name, t in self.ordinary.items() if name in outputs),
             inner,
             tuple(self.runs),
             tuple(self.refused),
@@ -157,8 +161,10 @@ class _Comparison:
             self.worst,
         )
 
-    def add(self, name: str, x: Array, y: Array) -> None:
+    def add(self, name: str, kind: str, x: Array, y: Array) -> None:
         self.tallies.setdefault(name, Tally(name)).add(x, y)
+        if kind == "ordinary":
+            self.ordinary.setdefault(name, Tally(name)).add(x, y)
         if x.shape != y.shape or x.dtype != y.dtype or different_bits(x, y).any():
             case = Tally(name)
             case.add(x, y)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .correspondence import Change, Correspondence
 from .graph import Graph, Node
 from .interface import Interface, differences
-from .text import printable
+from .text import printable, quoted
 
 if TYPE_CHECKING:
     from .spec import Block, PolicySpec
 
 UNRELATED = 0.35  # of the larger graph's nodes; if fewer have a counterpart, differences one by one say nothing
+NEAR = 32  # blocks before one that are looked at for why it is of another size
 LISTED = 4  # nodes of one operator that are named
 
 
@@ -136,10 +137,7 @@ class _Blocks:
         for i, block in enumerate(self.blocks[0]):
             if i in self.partner[0]:
                 other = self.blocks[1][self.partner[0][i]]
-                explained = any(m in resized for m in self.sources(self.partner[0][i])) or any(
-                    v in self.resized for v in _inputs_above(self.specs[0], block)
-                )
-                text = _changed(block, other, explained)
+                text = "" if _source(block) == _source(other) else _changed(block, other, self.explained(i, resized))
                 if text or block.rule == other.rule:
                     self.tell(block, other)
                 if text:
@@ -157,15 +155,20 @@ class _Blocks:
                 for change in within:  # no longer what the rule knows, but still there
                     self.told[0].add(change.a.index)
                     self.told[1].add(change.b.index)
-                    yield f"{printable(block.role)}: {change.words}"
+                    yield f"{printable(block.role)}: {_words(change, False)}"
                 if not within and not lonely[side].isdisjoint(block.nodes):
                     self.told[side].update(block.nodes)
                     yield f"{how}: {_named(block)}"
 
+    def explained(self, i: int, resized: set[int]) -> bool:
+        """Whether what block i of a reads is of another size in b."""
+        inputs = {v.name for v in self.specs[0].inputs} & self.resized
+        return not inputs.isdisjoint(self.blocks[0][i].reads) or any(m in resized for m in self.sources(self.partner[0][i]))
+
     def sources(self, j: int) -> Iterator[int]:
         """The blocks of b that make what block j reads, through those without weights."""
         todo, seen = [j], {j}
-        while todo:
+        while todo and len(seen) <= NEAR:
             for value in self.blocks[1][todo.pop()].reads:
                 maker = self.makers[1].get(value)
                 if maker is not None and maker not in seen:
@@ -183,15 +186,8 @@ class _Blocks:
         self.told[1].update(other.nodes)
 
 
-def _inputs_above(spec: PolicySpec, block: Block) -> Iterable[str]:
-    names = {i.name for i in spec.inputs}
-    return [v for v in block.reads if v in names]
-
-
 def _changed(a: Block, b: Block, explained: bool) -> str:
     """What one block became, or "" if nothing of its own changed; `explained`: what it reads has another size."""
-    if _source(a) == _source(b):
-        return ""
     role = printable(a.role)
     before, after = _sizes(a), _sizes(b)
     if before and after and _class(a) == _class(b):
@@ -235,7 +231,7 @@ def _by_node(found: Correspondence, told: tuple[set[int], set[int]]) -> Iterator
     """What no block told: changed nodes one by one, removed and added ones by operator."""
     for change in found.changed:
         if change.a.index not in told[0] and change.b.index not in told[1]:
-            yield change.words
+            yield _words(change)
     for nodes, how, side in ((found.removed, "removed", 0), (found.added, "added", 1)):
         kinds: dict[str, list[Node]] = {}
         for node in nodes:
@@ -243,6 +239,14 @@ def _by_node(found: Correspondence, told: tuple[set[int], set[int]]) -> Iterator
                 kinds.setdefault(node.op, []).append(node)
         for op, members in kinds.items():
             yield f"{how}: {_listed(op, members)}"
+
+
+def _words(change: Change, named: bool = True) -> str:
+    """ "'relu1': Relu → Tanh" for another operator, with its name unless the block says enough."""
+    if change.kind != "operator":
+        return change.words
+    ops = f"{printable(change.a.op, 40)} → {printable(change.b.op, 40)}"
+    return f"{quoted(change.a.name or change.a.outputs[0])}: {ops}" if named else ops
 
 
 def _listed(op: str, members: Sequence[Node]) -> str:

@@ -364,6 +364,8 @@ class _Search:
             words += f"; on {case} inputs, of {quoted(found.tensor)}, {found}"
         elif self.refusal and not self.compared:
             words += f"; no numbers were compared, because {self.refusal}"
+        elif not self.compared:
+            words += "; no numbers were compared"
         else:
             words += "; the numbers are equal on everything tried"
         return Divergence(kind, node, twin, words, found, case)

@@ -100,7 +100,7 @@ def _fixed(value: ValueInfo) -> tuple[bool, ...]:
 def under_names(b: Graph, found: Interface, a: Graph) -> tuple[Graph, Mapping[str, str]]:
     """`b` with its paired inputs and outputs under a's names and in a's order; and the values that had to be renamed → their names before.
 
-    Outputs without a counterpart are left out.
+    Sizes that one of the two leaves free are as in `a`: what is the same is the same for every input that both accept. Outputs without a counterpart are left out.
     """
     names = {y.name: x.name for x, y in found.inputs}
     used = {*b.constants, *(i.name for i in b.inputs), *(o for n in b.nodes for o in n.outputs)}
@@ -114,13 +114,14 @@ def under_names(b: Graph, found: Interface, a: Graph) -> tuple[Graph, Mapping[st
     def named(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(changed.get(v, v) for v in values)
 
+    shapes = {y.name: x.shape for x, y in found.inputs if same_sizes(x, y)}
     outputs = tuple(replace(b.outputs[j], name=a.outputs[i].name) for i, j in found.outputs)
     nodes = b.nodes
     if changed:
         nodes = tuple(replace(n, inputs=named(n.inputs), outputs=named(n.outputs)) for n in b.nodes)
     graph = replace(
         b,
-        inputs=tuple(replace(i, name=changed.get(i.name, i.name)) for i in b.inputs),
+        inputs=tuple(replace(i, name=changed.get(i.name, i.name), shape=shapes.get(i.name, i.shape)) for i in b.inputs),
         outputs=outputs,
         results=named([b.results[j] for _, j in found.outputs]),
         nodes=nodes,

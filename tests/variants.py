@@ -100,6 +100,19 @@ def merged(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def with_twins(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An initializer that a node reads is doubled, under another name, for one more reader of the same numbers."""
+    model = copied(model)
+    tensor = weights(model)[0]
+    twin = model.graph.initializer.add()
+    twin.CopyFrom(tensor)
+    twin.name = "twin"
+    shape = list(tensor.dims)
+    model.graph.output.add().CopyFrom(helper.make_tensor_value_info("sum of twins", TensorProto.FLOAT, shape))
+    model.graph.node.append(helper.make_node("Mul", [tensor.name, "twin"], ["sum of twins"], "twins"))
+    return model
+
+
 def documented(model: onnx.ModelProto) -> onnx.ModelProto:
     """Another producer, texts and metadata."""
     model = copied(model)
@@ -150,6 +163,25 @@ def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def halved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A float16 copy: weights, constants, inputs and outputs."""
+    model = copied(model)
+    half, single = TensorProto.FLOAT16, TensorProto.FLOAT
+    tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.type == onnx.AttributeProto.TENSOR)]
+    for tensor in tensors:
+        if tensor.data_type == single:
+            _with(tensor, numpy_helper.to_array(tensor).astype(np.float16))
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == single:
+            value.type.tensor_type.elem_type = half
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if node.op_type in ("RandomNormalLike", "Cast") and attribute.name in ("dtype", "to") and attribute.i == single:
+                attribute.i = half
+    del model.graph.value_info[:]
+    return model
+
+
 def with_input(model: onnx.ModelProto) -> onnx.ModelProto:
     """An input of 4 more, called extra, added to what the first output is."""
     model = copied(model)
@@ -172,6 +204,17 @@ def other_activation(model: onnx.ModelProto, to: str = "Tanh") -> onnx.ModelProt
     """The first Sigmoid or Relu is a Tanh."""
     model = copied(model)
     next(n for n in model.graph.node if n.op_type in ("Sigmoid", "Relu", "Gelu", "Erf")).op_type = to
+    return model
+
+
+def relu_for_silu(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The first x · sigmoid(x) is a ReLU."""
+    model = copied(model)
+    sigmoid = next(n for n in model.graph.node if n.op_type == "Sigmoid")
+    product = next(n for n in model.graph.node if sigmoid.output[0] in n.input)
+    relu = helper.make_node("Relu", [sigmoid.input[0]], [product.output[0]], "relu")
+    product.CopyFrom(relu)
+    model.graph.node.remove(sigmoid)
     return model
 
 

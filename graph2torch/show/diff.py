@@ -85,6 +85,10 @@ def _show_graphs(page: Page, found: GraphDifference) -> None:
     if not structure.unrelated:
         _show_weights(page, found.weights)
     _show_numbers(page, found)
+    if found.divergence is not None:
+        page.heading("First divergence", printable(found.divergence["words"], 600))
+    for text in found.causes[:LINES]:
+        page.line(f"Likely cause: {printable(text, 400)}", style="bold")
 
 
 def _show_weights(page: Page, weights: Weights) -> None:
@@ -155,6 +159,9 @@ def _show_numbers(page: Page, found: GraphDifference) -> None:
         page.heading("Numbers", f"{len(differing)} of {counted(len(numbers.figures), 'output')} differ in onnxruntime")
         page.table(figures_table(differing[:LINES]), indent=4)
         _more(page, len(differing) - LINES, 4)
+        if any(math.isinf(f.max_abs) for f in differing) and (usual := [f for f in numbers.ordinary if f.differing]):
+            page.line("on ordinary inputs alone:")
+            page.table(figures_table(usual[:LINES]), indent=4)
     if apart := [f for f in numbers.drawn_from if f.differing]:
         far = max(f.max_abs for f in apart)
         page.line(f"what random numbers are drawn from and scaled with differs by up to {_shortly(far)}")

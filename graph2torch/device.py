@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import DeviceError
-from .kinds import KINDS, Kind, parse
-from .probe import TIME_OUT, Status, explain, name_of, probe
+from .kinds import Kind, parse
+from .probe import TIME_OUT, Status, explain, probe
 from .text import one_line
 
 if TYPE_CHECKING:
@@ -187,6 +187,3 @@ def threads(asked: int | None = None) -> Iterator[int]:
         yield count
     finally:
         torch.set_num_threads(before)
-
-
-__all__ = ["KINDS", "Device", "Kind", "Status", "cpu", "exact", "name_of", "parse", "resolve", "thread_count", "threads", "usable_cpus"]

@@ -31,9 +31,9 @@ from .diff_weights import Weights, compare_weights
 from .errors import CheckpointError, Graph2TorchError, UnsupportedGraph
 from .figures import TOLERANCE
 from .files import where
-from .graph import Graph, Model, Node, load
+from .graph import Graph, Model, Node, draws_random, load
 from .interface import differences, lay, under_names
-from .isomorphism import Alignment, align
+from .isomorphism import Alignment, align, same_attributes
 from .match import COMMUTATIVE
 from .opsets import counted_from_the_end, other_meaning
 from .text import one_line, quoted
@@ -296,6 +296,9 @@ class _Graphs:
             worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
             far = f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
             return ("close" if numbers.worst <= TOLERANCE else "differs"), far
+        for x, y in self.nodes():
+            if draws_random(x) and not (x.op == y.op and same_attributes(x, y)):
+                return "differs", f"{x} doesn't draw as its counterpart does, which the same noise for both hides"
         if self.other_meaning:
             return "bits", self.other_meaning
         if isomorphic:

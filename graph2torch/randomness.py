@@ -52,14 +52,15 @@ def needed_draws(proto: onnx.ModelProto) -> list[str]:
 
 
 def _needed(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes that some output needs, in the file's order."""
-    values = {o.name for o in proto.graph.output}
-    nodes = []
-    for node in reversed(proto.graph.node):
-        if values & set(node.output):
-            values |= set(node.input)
-            nodes.append(node)
-    return nodes[::-1]
+    """The nodes that some output needs, in the file's order, which need not be one in which they could run."""
+    makers = {value: number for number, node in enumerate(proto.graph.node) for value in node.output if value}
+    todo, found = [o.name for o in proto.graph.output], set[int]()
+    while todo:
+        number = makers.get(todo.pop())
+        if number is not None and number not in found:
+            found.add(number)
+            todo += proto.graph.node[number].input
+    return [proto.graph.node[number] for number in sorted(found)]
 
 
 def pin(proto: onnx.ModelProto, draws: Sequence[str]) -> onnx.ModelProto:

@@ -68,6 +68,30 @@ def test_a_weight_that_is_an_output_too_is_still_read_directly() -> None:
     check_bits(model, rebuilt, "graph")
 
 
+@pytest.mark.parametrize(("name", "value"), [("mean", 3.0), ("scale", 2.0), ("seed", 1.0)])
+def test_graphs_that_draw_otherwise_are_not_equal(name: str, value: float) -> None:
+    """diff runs them with the same noise for both, which would hide it."""
+    model = tiny_policy()
+    save_pair(Path.cwd(), model, name="A")
+    draw = next(n for n in model.graph.node if n.op_type == "RandomNormalLike")
+    draw.attribute.append(helper.make_attribute(name, value))
+    save_pair(Path.cwd(), model, name="B")
+    result = run("diff", "A.onnx", "B.onnx", "--json")
+    assert result.status == 1, result
+    found = json.loads(result.out)
+    assert not found["equal"] and name in found["verdict"], found["verdict"]
+
+
+def test_draws_of_a_graph_in_any_order_are_found() -> None:
+    """Nodes may stand before what they read; onnxruntime sorts them as well."""
+    model = tiny_policy(branches=(3, 2))
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(model.graph.node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    path, _ = save_pair(Path.cwd(), model)
+    assert build_policy(path).verification.level == "graph"
+
+
 def test_a_gaussian_around_a_constant() -> None:
     """Its sample reads no value that is called sigma."""
     model = tiny_policy()

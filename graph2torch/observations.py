@@ -95,7 +95,8 @@ def observation(value: ValueInfo, batch: int, kind: str, rng: np.random.Generato
         x *= {"ordinary": 2.0, "extreme": 60.0, "zero": 0.0, "minus zero": -0.0, "subnormal": 1e-40, "huge": 1e20}.get(kind, 1.0)
         if kind == "minus zero":
             x = np.full(shape, -0.0)
-    return x.astype(value.dtype)
+    with np.errstate(over="ignore"):  # 1e20 is infinite in float16
+        return x.astype(value.dtype)
 
 
 # ---------------------------------------------------------------------------------------------- the deep tier

@@ -60,7 +60,8 @@ def test_the_report_of_a_build_holds_it(tmp_path: Path) -> None:
     original, rebuilt = onnx.load(ASSETS / "Huggy.onnx"), onnx.load(tmp_path / "out" / "rebuilt.onnx")
     assert found["refusal"] is None and found["differing"] == []
     paired = found["nodes"] + [[*a, *b] for mine, theirs in found["classes"] for a in mine for b in theirs]
-    computing = {i for i, n in enumerate(original.graph.node) if n.op_type not in ("Constant", "Identity", "Concat")}  # the only Concat has one operand
+    others = ("Constant", "Identity", "Concat")  # the only Concat has one operand
+    computing = {i for i, n in enumerate(original.graph.node) if n.op_type not in others}
     assert {row[0] for row in paired} == computing
     for i, name, j, other in paired:
         one, two = original.graph.node[i], rebuilt.graph.node[j]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -492,6 +493,7 @@ def open_streams() -> None:
 
 def main() -> None:
     """Runs the command line."""
+    gc.set_threshold(50_000)  # imports make many objects that stay: looking through them every 700 is a twentieth of a short command
     open_streams()
     watch()
     app()

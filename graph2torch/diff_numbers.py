@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .errors import Graph2TorchError
-from .figures import Figures, Tally, different_bits
+from .figures import Figures, Tally, different_bits, joined
 from .files import where
 from .graph import Array, Graph, Model, ValueInfo, check_memory
 from .observations import observation, quick
@@ -22,6 +22,7 @@ from .runtime import session
 from .text import one_line, quoted
 
 SEED = 20240611
+KEPT = 2**20  # numbers that are kept for later, at most
 PROBE = "what is drawn from"
 
 
@@ -87,6 +88,9 @@ def compare_numbers(
         return Numbers(not_compared=(f"everything: {one_line(str(error), 400)}",), seed=seed)
 
 
+_Prepared: TypeAlias = "tuple[str, str, dict[str, Array], list[dict[str, Array] | None]]"  # label, kind, inputs, what each side draws
+
+
 class _Comparison:
     def __init__(
         self,
@@ -108,12 +112,11 @@ class _Comparison:
         self.same = {y: x for x, y in nodes if x in random[0] and y in random[1]}  # b's draw → a's
         self.notes: list[str] = []
         self.outputs = self.comparable(outputs)
-        self.tallies = {o.name: Tally(o.name) for o in self.outputs}
-        self.ordinary: dict[str, Tally] = {}
+        self.gathered = {o.name: _Gathered(o.name) for o in self.outputs}
+        self.kept: list[_Prepared] | None = None
         self.runs: list[str] = []
         self.refused: dict[str, None] = {}
         self.one_sided: dict[str, None] = {}
-        self.worst = 0.0
 
     def comparable(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Those that depend on no draw which the other graph doesn't make, or makes of other sizes."""
@@ -133,8 +136,7 @@ class _Comparison:
             sessions = self.sessions(optimised)
             names = [[self.graphs[side].outputs[o.b if side else o.a].name for o in self.outputs] for side in (0, 1)]
             probes = [[v.name for v in s.get_outputs()[len(m.proto.graph.output) :]] for s, m in zip(sessions, self.models, strict=True)]
-            for label, kind, feed in self.cases():
-                noise = self.noise(feed, label, kind)
+            for label, kind, feed, noise in self.prepared():
                 given = [self.ask(side, sessions[side], [*names[side], *probes[side]], feed, noise[side]) for side in (0, 1)]
                 if given[0] is None or given[1] is None:
                     (self.refused if given[0] is given[1] else self.one_sided)[label] = None
@@ -142,33 +144,38 @@ class _Comparison:
                 self.runs.append(f"{label}, optimiser {'on' if optimised else 'off'}")
                 labels = [*(o.name for o in self.outputs), *(f"{PROBE} {i}" for i in range(len(probes[0])))]
                 for name, x, y in zip(labels, given[0], given[1], strict=True):
-                    self.add(name, kind, *_alike(x, y))
+                    self.gathered.setdefault(name, _Gathered(name)).add(kind, *_alike(x, y))
         if self.outputs and not self.runs:
             both = "onnxruntime runs them on none of the inputs tried"
             self.notes.append(f"everything: {both if self.refused else 'onnxruntime runs only one of them on what was tried'}")
-        figures = [t.figures() for t in self.tallies.values() if t.compared]
-        outputs = {o.name for o in self.outputs}
-        inner = tuple(f for f in figures if f.output not in outputs)
+        outputs = [self.gathered[o.name] for o in self.outputs]
+        inner = [found for name, found in self.gathered.items() if name not in {o.name for o in self.outputs}]
         return Numbers(
-            tuple(f for f in figures if f.output in outputs),
-            tuple(t.figures() for name, t in self.ordinary.items() if name in outputs),
-            inner,
+            tuple(found.figures() for found in outputs if found.cases),
+            tuple(found.figures(ordinary=True) for found in outputs if found.cases),
+            tuple(found.figures() for found in inner),
             tuple(self.runs),
             tuple(self.refused),
             tuple(self.one_sided),
             tuple(self.notes),
             self.seed,
-            self.worst,
+            max((found.worst for found in self.gathered.values()), default=0.0),
         )
 
-    def add(self, name: str, kind: str, x: Array, y: Array) -> None:
-        self.tallies.setdefault(name, Tally(name)).add(x, y)
-        if kind == "ordinary":
-            self.ordinary.setdefault(name, Tally(name)).add(x, y)
-        if x.shape != y.shape or x.dtype != y.dtype or different_bits(x, y).any():
-            case = Tally(name)
-            case.add(x, y)
-            self.worst = max(self.worst, case.max_abs / max(1.0, case.top))
+    def prepared(self) -> Iterator[_Prepared]:
+        """The cases with what is drawn in them; kept for the second time, unless they are too large."""
+        if self.kept is not None:
+            yield from self.kept
+            return
+        kept: list[_Prepared] = []
+        numbers = 0
+        for label, kind, feed in self.cases():
+            noise = self.noise(feed, label, kind)
+            numbers += sum(v.size for values in (feed, *filter(None, noise)) for v in values.values())
+            if numbers <= KEPT:
+                kept.append((label, kind, feed, noise))
+            yield label, kind, feed, noise
+        self.kept = kept if numbers <= KEPT else None
 
     def sessions(self, optimised: bool) -> list[Any]:
         """Both graphs with their draws pinned; unless the optimiser is on, what meets the draws are further outputs.
@@ -237,6 +244,54 @@ class _Comparison:
             return None
         given = dict(zip(wanted, values, strict=True))
         return [given[name] for name in names]
+
+
+class _Gathered:
+    """What both gave for one output, in every case: counted many numbers at a time.
+
+    cases: how many; worst: the largest |a − b| of one of them, divided by max(1, largest |a| there)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.tallies = {True: Tally(name), False: Tally(name)}  # ordinary inputs, others
+        self.waiting: dict[bool, list[tuple[Array, Array]]] = {True: [], False: []}
+        self.cases, self.worst = 0, 0.0
+
+    def add(self, kind: str, x: Array, y: Array) -> None:
+        self.cases += 1
+        ordinary = kind == "ordinary"
+        if x.shape != y.shape or x.dtype != y.dtype or not x.size:
+            self.tallies[ordinary].add(x, y)
+            self.worst = max(self.worst, self.tallies[ordinary].max_abs)
+            return
+        if different_bits(x, y).any():
+            self.worst = max(self.worst, _relative(x, y))
+        waiting = self.waiting[ordinary]
+        waiting.append((x.reshape(-1), y.reshape(-1)))
+        if sum(one.size for one, _ in waiting) > KEPT:
+            self.flush(ordinary)
+
+    def flush(self, ordinary: bool) -> None:
+        if self.waiting[ordinary]:
+            xs, ys = zip(*self.waiting[ordinary], strict=True)
+            self.tallies[ordinary].add(np.concatenate(xs), np.concatenate(ys))
+            self.waiting[ordinary].clear()
+
+    def figures(self, ordinary: bool = False) -> Figures:
+        """Over everything, or over ordinary inputs alone."""
+        self.flush(True)
+        self.flush(False)
+        return self.tallies[True].figures() if ordinary else joined(self.tallies[True], self.tallies[False])
+
+
+def _relative(x: Array, y: Array) -> float:
+    """The largest |x − y| / max(1, largest finite |x|); inf where only one is finite, or they are not the same infinity."""
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    top = float(np.max(np.abs(a[finite]), initial=1.0))
+    return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0)) / top
 
 
 def _reached(graph: Graph, values: Iterable[str]) -> set[str]:

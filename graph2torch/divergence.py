@@ -339,6 +339,10 @@ class _Search:
         def live(at: int) -> list[str]:
             return [v for n in self.a.nodes[:at] for v in n.outputs if v in comparable and last.get(v, -1) >= at]
 
+        # the first node that is not the same in both: before it the same operators get the same numbers
+        first = next((n for n in self.a.nodes if self.explain(n) is not None), None)
+        if first is not None and comparable.issuperset(made := [v for v in first.outputs if v]) and (found := gaps(made)):
+            return self.explained(first, found[0], case.label)
         low, high = 0, len(self.a.nodes)
         if not gaps(live(high)):  # an output is made by what has no counterpart
             both = zip(ends, sides[0].fetch([v for v, _ in ends], case.a), sides[1].fetch([w for _, w in ends], case.b), strict=True)

@@ -75,6 +75,16 @@ class Tally:
         return Figures(self.name, self.compared, self.differing, self.max_abs, self.ulps if self.comparable else None, cosine, self.top)
 
 
+def joined(a: Tally, b: Tally) -> Figures:
+    """The figures over what either has counted."""
+    both = Tally(a.name)
+    both.compared, both.differing = a.compared + b.compared, a.differing + b.differing
+    both.max_abs, both.ulps, both.top = max(a.max_abs, b.max_abs), max(a.ulps, b.ulps), max(a.top, b.top)
+    both.dot, both.norms = a.dot + b.dot, [x + y for x, y in zip(a.norms, b.norms, strict=True)]
+    both.comparable = a.comparable and b.comparable
+    return both.figures()
+
+
 def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Where two arrays of one type and shape differ bit by bit; NaN equals NaN whatever its payload."""
     if a.dtype.kind != "f":

@@ -18,7 +18,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -148,12 +149,15 @@ class Function:
 
 @dataclass(frozen=True)
 class Table:
-    """The operators of a family, by name, with the functions of its layer.py."""
+    """The operators of a family, by name, with the functions of its layer.py, which is read when a node needs it."""
 
     family: str
     operators: Mapping[str, Operator]
     layer: Path
-    functions: Mapping[str, tuple[Function, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def functions(self) -> Mapping[str, tuple[Function, ...]]:
+        return read_functions(self.layer)
 
     def lift(self, graph: Graph, node: Node) -> Block | Refusal:
         """The block of one node, or why it can't be rebuilt."""
@@ -313,8 +317,10 @@ def _literal(value: float | bool) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- loading
-def table(family: str, rows: Iterable[Operator], layer: Path) -> Table:
-    """The table of a family. Raises RuleError for a row that can't be used."""
+def table(family: str, rows: Iterable[Operator], layer: Path, check: bool = True) -> Table:
+    """The table of a family. Raises RuleError for a row that can't be used, if it is to `check` them: that takes a while."""
+    if not check:
+        return Table(family, {row.name: row for row in rows}, layer)
     functions = read_functions(layer)
     operators: dict[str, Operator] = {}
     for row in rows:
@@ -328,7 +334,7 @@ def table(family: str, rows: Iterable[Operator], layer: Path) -> Table:
         operators[row.name] = row
     for unlisted in sorted(functions.keys() - operators.keys()):
         raise RuleError(f"rules/{family}/layer.py has a function for {printable(unlisted, 40)}, which operators.py doesn't list.")
-    return Table(family, operators, layer, functions)
+    return Table(family, operators, layer)
 
 
 def _is_expression(text: str) -> bool:

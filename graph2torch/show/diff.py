@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graph2torch.diff import Difference, File, GraphDifference
-from graph2torch.diff_checkpoints import CheckpointDifference, ModuleDifference
 from graph2torch.diff_numbers import Numbers
 from graph2torch.diff_weights import Weight, Weights
 from graph2torch.text import printable, quoted
 
 from .figures import figures_table, runs_of, ulps
 from .page import Page, counted, sizes_of
+
+if TYPE_CHECKING:
+    from graph2torch.diff_checkpoints import CheckpointDifference, ModuleDifference
 
 LINES = 8  # of a list, at most
 

@@ -45,6 +45,10 @@ class Folder:
             raise FolderError(
                 f"{quoted(str(self.path))}: its model.py can't be run or its weights can't be loaded ({what}); {REBUILD}."
             ) from None
+        if not callable(getattr(policy, "forward", None)):
+            raise FolderError(
+                f"{quoted(str(self.path))}: the load of its model.py gives a {type(policy).__name__}, not a policy; {REBUILD}."
+            )
         return policy
 
 

@@ -8,6 +8,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -105,7 +106,10 @@ CHANGED = "changed since the build; going on with what is there.\n"
 def told(result: Result) -> str:
     """The exit status of a command that went well, or trouble told as it should be."""
     if result.status == 2:
-        check_trouble(result)
+        warning, changed, trouble = result.err.rpartition(CHANGED)
+        if unsafe(warning):
+            raise WrongError(f"says {warning!r}")
+        check_trouble(replace(result, err=trouble) if changed else result)
         return "refused"
     if result.status not in (0, 1) or unsafe(result.out + result.err) or (result.err and not result.err.endswith(CHANGED)):
         raise WrongError(f"status {result.status}, prints {unsafe(result.out)[:5]}, says {result.err[:300]!r}")

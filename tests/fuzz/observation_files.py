@@ -130,7 +130,7 @@ def npz(rng: random.Random, arrays: dict[str, Any]) -> bytes:
             data = npy(rng, value)
             if rng.random() < 0.05:
                 data = bytes(rng.choice((10, 2**22)))
-            archive.writestr(name.replace("\0", "?")[:60_000] + rng.choice((".npy", ".npy", ".npy", "", ".npy/")), data)
+            archive.writestr((name.replace("\0", "?")[:60_000] + rng.choice((".npy", ".npy", ".npy", "", ".npy/"))) or "nameless", data)
     return stream.getvalue()
 
 

@@ -116,6 +116,18 @@ def test_complex_numbers_are_no_policys(tmp_path: Path) -> None:
             assert key in result.out
 
 
+def test_a_source_whose_load_gives_no_policy_is_named() -> None:
+    """Cut off before its last line it is still Python."""
+    save_pair(Path.cwd(), tiny_policy())
+    assert run("build", "Tiny.onnx", "-o", "out").status == 0
+    source = Path("out/model.py")
+    lines = source.read_text("utf-8").splitlines()
+    source.write_text("\n".join([*lines[:-1], "    policy.eval()"]), "utf-8")
+    result = run("run", "out")
+    assert result.status == 2
+    assert "model.py gives a NoneType" in result.err and "build it again" in result.err
+
+
 # ---------------------------------------------------------------------------------------------- finds: rules
 PATTERNS = {
     "a name of escapes": 'Mine (x) => ("\x1b[31m") { y = Relu (x) }',

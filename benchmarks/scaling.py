@@ -36,6 +36,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 WIDTH = 4
 STAGES = ("load", "canonicalise", "match", "align")
+TWO = "diff"  # of both files, read already: canonical forms, alignment, weights and all that is told, without running them
 
 
 class Writer:
@@ -181,9 +182,9 @@ def measured(model: Path, other: Path) -> dict[str, float]:
     rules = [rule for rule in book.rules if rule.family == "mlagents"]
     figures: dict[str, float] = {}
 
-    def timed(stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def timed(stage: str, function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
         start = time.process_time()
-        result = function(*arguments)
+        result = function(*arguments, **more)
         figures[stage] = time.process_time() - start
         return result
 
@@ -194,6 +195,11 @@ def measured(model: Path, other: Path) -> dict[str, float]:
     alignment = timed("align", align, canonical, canonicalise(load(other).graph))
     if not alignment.isomorphic:
         raise SystemExit(f"{model.name} is not found to be the same as its disguised copy: {alignment.refusal}")
+    del alignment
+    models = load(model), load(other)
+    found = timed(TWO, importlib.import_module("graph2torch.diff").diff_models, *models, run=False)
+    if not found.equal:
+        raise SystemExit(f"{model.name} is not told to be the same as its disguised copy: {found.verdict}")
     return {**figures, "peak_mib": peak()}
 
 
@@ -242,12 +248,12 @@ def main() -> None:
                 first = first or each
                 found.append({"shape": shape, "size": size, **best, "growth": each / first})
                 print(f"{shape} {size:,}: {best['total']:.2f} s", file=sys.stderr, flush=True)
-    head = ["shape", "nodes", *STAGES, "total s", "µs a node", "growth", "peak MiB"]
+    head = ["shape", "nodes", *STAGES, TWO, "total s", "µs a node", "growth", "peak MiB"]
     rows = [
         [
             f["shape"],
             f"{f['nodes']:,}",
-            *(f"{f[stage]:.3f}" for stage in STAGES),
+            *(f"{f[stage]:.3f}" for stage in (*STAGES, TWO)),
             f"{f['total']:.2f}",
             f"{f['total'] / f['nodes'] * 1e6:.0f}",
             f"{f['growth']:.2f}",

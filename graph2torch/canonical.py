@@ -87,7 +87,7 @@ class _Canonicaliser:
         results = tuple(self.resolve(result) for result in self.graph.results)
         alive = _needed(nodes, results)
         read = {n.index: n.inputs for n in self.graph.nodes}
-        living = tuple(replace(n, through=self.through(read[n.index])) for n in nodes if n.index in alive)
+        living = tuple(_through(n, self.through(read[n.index])) for n in nodes if n.index in alive)
         through = {o.name: self.through((r,)) for o, r in zip(self.graph.outputs, self.graph.results, strict=True)}
         used = {v for n in living for v in n.inputs} | set(results)
         seen = set(alive).union(*(n.through for n in living), *through.values())
@@ -138,7 +138,7 @@ class _Canonicaliser:
             self.rename(node, inputs[0])
             return None
         read = node.inputs
-        node = self.trim(self.attributes_to_operands(replace(node, inputs=inputs)))
+        node = self.trim(self.attributes_to_operands(node if inputs == read else replace(node, inputs=inputs)))
         if node.op == "Slice" and self.keeps_everything(node):
             self.rename(node, inputs[0], read)
             return None
@@ -271,6 +271,10 @@ class _Canonicaliser:
             if start != 0 or not (end == INT64_MAX or (isinstance(size, int) and end >= size)):
                 return False
         return True
+
+
+def _through(node: Node, indices: tuple[int, ...]) -> Node:
+    return node if indices == node.through else replace(node, through=indices)
 
 
 def _needed(nodes: list[Node], results: tuple[str, ...]) -> frozenset[int]:

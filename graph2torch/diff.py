@@ -178,7 +178,8 @@ def _file(model: Model) -> File:
 class _Graphs:
     def __init__(self, a: Model, b: Model, rules: tuple[str | Path, ...]) -> None:
         self.models, self.rules = (a, b), rules
-        self.a, self.b = (counted_from_the_end(canonicalise(m.graph)) for m in self.models)
+        self.canonical = canonicalise(a.graph), canonicalise(b.graph)
+        self.a, self.b = map(counted_from_the_end, self.canonical)
         self.interface = lay(self.a, self.b)
         outputs = [i for i, _ in self.interface.outputs]
         common = replace(self.a, outputs=tuple(self.a.outputs[i] for i in outputs), results=tuple(self.a.results[i] for i in outputs))
@@ -243,7 +244,7 @@ class _Graphs:
 
         progress("recognising")
         book = load_rules(*self.rules)
-        graphs = [canonicalise(m.graph) for m in self.models]
+        graphs = self.canonical
         if all(book.family(g)[0] == book.families[-1][0] for g in graphs):
             return None
         try:
@@ -431,6 +432,8 @@ def _verdict(found: GraphDifference) -> tuple[bool, str]:
         return False, f"the same structure, other weights: {apart:,} of {weights.compared:,} constants{by}{effect}"
     first = structure.words[0] if structure.words else found.reason
     more = f" (and {_count(len(structure.words) - 1, 'more difference')})" if len(structure.words) > 1 else ""
+    if found.level == "bits" and found.numbers.unvaried:
+        return False, f"different networks: {first}{more}; no difference in numbers, but {quoted(found.numbers.unvaried[0])} never varied"
     if found.level == "bits" and not any(w.relation == "differs" for w in weights.differing):
         return True, f"equal on everything tried, though built differently: {first}{more}"
     halves = [w for w in weights.differing if w.relation == "rounded to float16"]

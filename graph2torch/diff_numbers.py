@@ -46,6 +46,8 @@ class Numbers:
     refused:      cases that onnxruntime runs neither of the two on
     one_sided:    cases that it runs only one of them on
     worst:        the largest |a − b| of one output in one case, divided by max(1, largest |a| there)
+    unvaried:     outputs that depend on the inputs and yet gave one number, or no number, on all ordinary inputs: that they are
+                  equal says little
     not_compared: outputs and inputs that could not be compared, or everything, with the reason
     """
 
@@ -58,6 +60,7 @@ class Numbers:
     not_compared: tuple[str, ...] = ()
     seed: int = SEED
     worst: float = 0.0
+    unvaried: tuple[str, ...] = ()
 
     @property
     def differing(self) -> tuple[Figures, ...]:
@@ -160,6 +163,14 @@ class _Comparison:
             tuple(self.notes),
             self.seed,
             max((found.worst for found in self.gathered.values()), default=0.0),
+            tuple(o.name for o in self.outputs if not self.gathered[o.name].varied and self.computed(o)),
+        )
+
+    def computed(self, output: Outputs) -> bool:
+        """Whether both graphs make it of something that they are given."""
+        return all(
+            graph.results[place] in _reached(graph, [i.name for i in graph.inputs])
+            for graph, place in zip(self.graphs, (output.a, output.b), strict=True)
         )
 
     def prepared(self) -> Iterator[_Prepared]:
@@ -249,6 +260,7 @@ class _Comparison:
 class _Gathered:
     """What both gave for one output, in every case: counted many numbers at a time.
 
+    varied: whether there is more than one number among what ordinary inputs gave
     cases: how many; worst: the largest |a − b| of one of them, divided by max(1, largest |a| there)
     """
 
@@ -256,10 +268,14 @@ class _Gathered:
         self.tallies = {True: Tally(name), False: Tally(name)}  # ordinary inputs, others
         self.waiting: dict[bool, list[tuple[Array, Array]]] = {True: [], False: []}
         self.cases, self.worst = 0, 0.0
+        self.varied, self.first = False, np.zeros(0)
 
     def add(self, kind: str, x: Array, y: Array) -> None:
         self.cases += 1
         ordinary = kind == "ordinary"
+        if ordinary and x.size and not self.varied:
+            self.first = self.first if self.first.size else x.reshape(-1)[:1].astype(np.float64)
+            self.varied = not bool(np.array_equal(x, np.broadcast_to(self.first, x.shape), equal_nan=x.dtype.kind == "f"))
         if x.shape != y.shape or x.dtype != y.dtype or not x.size:
             self.tallies[ordinary].add(x, y)
             self.worst = max(self.worst, self.tallies[ordinary].max_abs)

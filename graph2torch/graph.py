@@ -567,8 +567,22 @@ def read_nodes(graph: onnx.GraphProto, name: str, opset: int) -> tuple[Node, ...
     return tuple(nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A node, or an attribute of it, as an error names it; written out only if there is one."""
+
+    name: str
+    index: int
+    node: onnx.NodeProto
+    attribute: str | None = None
+
+    def __str__(self) -> str:
+        node = f"{self.name}: node {quoted(self.node.name or f'number {self.index}')} ({printable(self.node.op_type, 40)})"
+        return node if self.attribute is None else f"{node}, attribute {quoted(self.attribute)}"
+
+
 def read_node(index: int, node: onnx.NodeProto, name: str, opset: int) -> Node:
-    shown = f"{name}: node {quoted(node.name or f'number {index}')} ({printable(node.op_type, 40)})"
+    shown = _Shown(name, index, node)
     if node.domain not in STANDARD:
         raise UnsupportedGraph(f"{shown} is of the domain {quoted(node.domain)}; graph2torch knows the standard operators only.")
     if not any(node.output):
@@ -581,12 +595,12 @@ def read_node(index: int, node: onnx.NodeProto, name: str, opset: int) -> Node:
             )
         if attribute.name in attributes:
             raise ModelError(f"{shown} has the attribute {quoted(attribute.name)} twice; the graph is not valid.")
-        attributes[attribute.name] = read_attribute(attribute, f"{shown}, attribute {quoted(attribute.name)}")
+        attributes[attribute.name] = read_attribute(attribute, _Shown(name, index, node, attribute.name))
     check_node(node, opset, shown)
     return Node(index, node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, tuple(node.input))
 
 
-def check_node(node: onnx.NodeProto, opset: int, shown: str) -> None:
+def check_node(node: onnx.NodeProto, opset: int, shown: _Shown) -> None:
     """The operands, outputs and attributes that the operator has by its definition. Rules rely on it: an axis is an int."""
     operator = _operator(node.op_type, opset)
     if operator is None:  # no such operator: no rule explains it
@@ -647,7 +661,7 @@ def _operator(op: str, opset: int) -> _Operator | None:
     )
 
 
-def read_attribute(attribute: onnx.AttributeProto, what: str) -> Attribute:
+def read_attribute(attribute: onnx.AttributeProto, what: str | _Shown) -> Attribute:
     kind = onnx.AttributeProto
     if attribute.type == kind.INT:
         return int(attribute.i)
@@ -662,7 +676,7 @@ def read_attribute(attribute: onnx.AttributeProto, what: str) -> Attribute:
     if attribute.type == kind.STRINGS:
         return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
     if attribute.type == kind.TENSOR:
-        return read_tensor(attribute.t, what)
+        return read_tensor(attribute.t, str(what))
     raise UnsupportedGraph(f"{what} is of a kind that graph2torch doesn't know.")
 
 

@@ -361,7 +361,7 @@ def run(
     obs: Annotated[
         str,
         typer.Option(
-            "--obs", help="Observations: 'random', 'zeros', a file (.npz, .npy, .json, .csv), or '-' for JSON lines: stdin to stdout."
+            "--observations", "--obs", help="Observations: 'random', 'zeros', a file (.npz, .npy, .json, .csv), or '-' for JSON lines: stdin to stdout."
         ),
     ] = "random",
     sample: Annotated[bool, typer.Option("--sample", help="Sampled actions instead of deterministic ones.")] = False,

@@ -11,7 +11,7 @@ A number of a draw is found by its seed, agent, step, draw and place; nothing is
 
 Everything is exact or made of float64's + − × ÷ √, which IEEE 754 rounds alike everywhere; the logarithm that AS 241 needs in
 the tails is a series here, since no two mathematical libraries need agree on its last bit. Test vectors are in
-docs/acting.md and tests/test_philox.py.
+docs/running.md and tests/test_philox.py.
 """
 
 from __future__ import annotations

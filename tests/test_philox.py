@@ -28,7 +28,7 @@ def test_published_vectors(key: tuple[int, int], counter: tuple[int, ...], wante
 
 
 def test_vectors_of_the_noise_itself() -> None:
-    """Those of docs/acting.md: agent 2, step 3, draw 1, seed 7; and a hash over many places."""
+    """Those of docs/running.md: agent 2, step 3, draw 1, seed 7; and a hash over many places."""
     first = words(7, np.array([2]), np.array([3]), 1, 5)
     assert first.tolist() == [[3105188618, 2563409764, 2666121622, 1464387851, 3990825413]]
     assert uniform(first)[0].tolist() == [

@@ -8,9 +8,6 @@ themselves, single agents against the same agents in a batch, and how far torch 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,10 +22,10 @@ from .canonical import canonicalise
 from .device import Device, cpu, exact, threads
 from .errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from .figures import TOLERANCE, Figures, Tally, finite
-from .files import read_file, where
+from .files import where
+from .folder import open_folder
 from .graph import Array, check_memory, load
 from .isomorphism import Alignment, align
-from .module import import_source
 from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, rows_of, samples_of
 from .observations_file import complete, read_observations
 from .on_device import DeviceCheck, check_on_device, moved
@@ -37,13 +34,11 @@ from .runtime import session
 from .sampling import Sampling, check_sampling
 from .search import Bounds, reach_bounds
 from .spec import Block, PolicySpec
-from .text import one_line, printable, quoted
+from .text import printable, quoted
 from .torchside import TorchSide
 from .verify import EQUAL, Judge, Level, Verification
 
 if TYPE_CHECKING:
-    import torch
-
     from .causes import Cause
     from .divergence import Divergence
 
@@ -127,23 +122,21 @@ def verify_folder(
     Raises DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
     """
-    folder = Path(folder)
-    told = read_report(folder)
-    changed = changed_files(folder, told)
+    opened = open_folder(folder, ("rebuilt.onnx",), [name for name in FILES if name != "report.json"])
     progress("reading the original")
-    path = original_of(folder, told, original)
+    path = opened.find_original(original)
     recognised = recognise(path, rules)
-    if recognised.model.sha256 != told["original"]["sha256"]:
+    if recognised.model.sha256 != opened.original:
         raise FolderError(
             f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from: its sha256 is {recognised.model.sha256[:12]}…, "
-            f"the report's {printable(told['original']['sha256'][:12])}…. Give the original .onnx as second argument, or build again."
+            f"the report's {printable(opened.original[:12])}…. Give the original .onnx as second argument, or build again."
         )
     if recognised.spec.unexplained:
         raise UnsupportedGraph(unbuildable(recognised))
     given = None if observations is None else complete(read_observations(observations, recognised.spec.inputs), recognised.spec.inputs)
-    rebuilt = load(folder / "rebuilt.onnx")
+    rebuilt = load(opened.path / "rebuilt.onnx")
     with threads(), exact(device or cpu()):
-        module, on_device = load_policy(folder), None
+        module, on_device = opened.load(), None
         side = TorchSide(module, recognised.spec, changed=True)
         if device is not None and device.kind.type != "cpu":
             progress(f"running on {device.name}")
@@ -151,86 +144,12 @@ def verify_folder(
             side = TorchSide(moved(module, device), recognised.spec, device.name, changed=True)
         copy = canonicalise(rebuilt.graph)
         alignment = align(recognised.spec.graph, copy)
-        found = _Deep(folder, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, changed, seed, tolerance, progress).run(
-            samples, given
-        )
+        found = _Deep(
+            opened.path, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, opened.changed, seed, tolerance, progress
+        ).run(samples, given)
         equal = found.verification.level in EQUAL
         divergence, causes = (None, ()) if equal else parting(recognised, rebuilt.proto, copy)
     return replace(found, divergence=divergence, causes=causes, on_device=on_device)
-
-
-# ---------------------------------------------------------------------------------------------- the folder
-def read_report(folder: Path) -> dict[str, Any]:
-    """The report.json of a folder, as far as it is needed: original.sha256, original.path, files."""
-    shown = quoted(str(folder))
-    again = "Give a folder that `graph2torch build` wrote."
-    try:
-        if not folder.is_dir():
-            raise FolderError(f"{shown} is not a folder. {again}")
-        missing = [name for name in ("report.json", "model.py", "weights.safetensors", "rebuilt.onnx") if not (folder / name).is_file()]
-    except (OSError, ValueError) as error:
-        raise FolderError(f"{shown} can't be read ({one_line(str(error), 80)}). {again}") from None
-    if missing:
-        raise FolderError(f"{shown} has no {' and no '.join(missing)}. {again}")
-    try:
-        told = json.loads(read_file(folder / "report.json", "a report", FolderError, REPORT_BYTES))
-        fine = isinstance(told["original"]["sha256"], str) and isinstance(told["files"], dict)
-        fine = fine and isinstance(told["original"].get("path"), (str, type(None)))
-    except FolderError:
-        raise
-    except Exception:  # json, RecursionError, a missing key
-        fine = False
-    if not fine:
-        raise FolderError(f"The report.json in {shown} is not one that this version of graph2torch wrote; build the folder again.")
-    found: dict[str, Any] = told
-    return found
-
-
-def changed_files(folder: Path, told: Mapping[str, Any]) -> tuple[str, ...]:
-    """Files of the folder whose sha256 is not the report's."""
-    changed = []
-    for name in (n for n in FILES if n != "report.json"):
-        if not (folder / name).is_file():
-            changed += [f"{name} (missing)"] if name in told["files"] else []
-        elif hashlib.sha256(read_file(folder / name, "a file of the build", FolderError)).hexdigest() != told["files"].get(name):
-            changed.append(name)
-    return tuple(changed)
-
-
-def original_of(folder: Path, told: Mapping[str, Any], given: str | Path | None) -> Path:
-    """Where the original lies: as given, or where the report says, seen from the folder."""
-    if given is not None:
-        return Path(given)
-    path = told["original"].get("path")
-    if not path:
-        raise FolderError(f"The report in {quoted(str(folder))} doesn't say where the original lies; give the .onnx as second argument.")
-    try:
-        found = Path(os.path.normpath(os.path.join(os.path.realpath(folder), path)))  # noqa: PTH118 # as build made it
-        if found.is_relative_to(os.path.realpath(".")):  # shorter to read
-            found = found.relative_to(os.path.realpath("."))
-        there = found.is_file()
-    except (OSError, ValueError):
-        found, there = Path(path), False
-    if not there:
-        raise FolderError(
-            f"The original is no longer at {quoted(str(found))}, where it lay at the build; give the .onnx as second argument."
-        )
-    return found
-
-
-def load_policy(folder: Path) -> torch.nn.Module:
-    """The policy of model.py with its weights, as its own `load` makes it. Runs the file."""
-    source = read_file(folder / "model.py", "a model.py", FolderError)
-    try:
-        module = import_source(source.decode("utf-8"))
-        policy: torch.nn.Module = module.load(folder / "weights.safetensors")
-        return policy.eval()
-    except (Exception, SystemExit) as error:
-        if isinstance(error, MemoryError):
-            raise
-        raise FolderError(
-            f"The model.py in {quoted(str(folder))} can't be run ({type(error).__name__}: {one_line(str(error), 160)}); build the folder again."
-        ) from error
 
 
 # ---------------------------------------------------------------------------------------------- the tier

@@ -239,7 +239,7 @@ def test_the_original_is_found_where_it_lay(copied: Callable[[str], Path], monke
 
 
 def test_folders_that_build_did_not_write(copied: Callable[[str], Path], tmp_path: Path) -> None:
-    check_trouble(run("verify", tmp_path / "none"), "is not a folder")
+    check_trouble(run("verify", tmp_path / "none"), "is not there")
     check_trouble(run("verify", tmp_path), "has no report.json")
     folder = copied("continuous")
     told = (folder / "report.json").read_text()

@@ -100,7 +100,7 @@ def open_folder(path: str | Path, needed: Sequence[str] = TO_ACT, besides: Seque
         if not path.is_dir():
             kind = "a file, not the folder that `graph2torch build` wrote" if path.exists() else "not there; check the path"
             raise FolderError(f"{shown} is {kind}.")
-        names = [*dict.fromkeys([*TO_ACT, *needed, "report.json"])]
+        names = [*dict.fromkeys(["report.json", *TO_ACT, *needed])]
         if missing := [name for name in names if not (path / name).exists()]:
             raise FolderError(f"{shown} has no {' and no '.join(missing)}; give a folder that `graph2torch build` wrote.")
         there = [name for name in besides if (path / name).is_file()]

@@ -112,16 +112,20 @@ def open_folder(path: str | Path, needed: Sequence[str] = TO_ACT, besides: Seque
     try:
         document = json.loads(report)
         found = contract(document)
-        source = data["model.py"].decode("utf-8")
         told, files = document.get("original"), document.get("files")
         if not isinstance(files, dict) or not isinstance(told, dict) or not isinstance(told.get("sha256"), str):
             raise ValueError("files or original are missing")
         if not isinstance(told.get("path"), str | None):
             raise ValueError("the original's path is no text")
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or no contract in it
+    except (ValueError, RecursionError) as error:  # no JSON, or no contract in it
         raise FolderError(
-            f"{shown} was not written by this version of graph2torch, or is damaged ({one_line(str(error), 160)}); {REBUILD}."
+            f"The report.json in {shown} was not written by this version of graph2torch, or is damaged "
+            f"({one_line(str(error), 160)}); {REBUILD}."
         ) from None
+    try:
+        source = data["model.py"].decode("utf-8")
+    except UnicodeDecodeError:
+        raise FolderError(f"{shown}: its model.py is not text (UTF-8) and can't be run; {REBUILD}.") from None
     if len(source) > MAX_SOURCE:
         raise FolderError(f"{shown}: its model.py has {len(source):,} characters, which no policy's source has; {REBUILD}.")
     changed = [name for name, content in data.items() if files.get(name) != hashlib.sha256(content).hexdigest()]

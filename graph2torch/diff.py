@@ -239,7 +239,7 @@ class _Graphs:
         return [(x, by_index[y.index]) for x, y in self.alignment.nodes]
 
     def specs(self, progress: Progress) -> tuple[PolicySpec, PolicySpec] | None:
-        """What the rules make of the two, if a family of policies knows either."""
+        """What the rules make of the two, if a family of policies knows either; of one structure it is the same."""
         from .rulebook import load_rules
 
         progress("recognising")
@@ -248,7 +248,8 @@ class _Graphs:
         if all(book.family(g)[0] == book.families[-1][0] for g in graphs):
             return None
         try:
-            return book.recognise(graphs[0]), book.recognise(graphs[1])
+            first = book.recognise(graphs[0])
+            return first, first if self.same_structure else book.recognise(graphs[1])
         except Graph2TorchError:
             if self.rules:
                 raise

@@ -114,7 +114,12 @@ def _show_differing(page: Page, differing: Sequence[Weight]) -> None:
     plain = [w for w in differing if w.relation not in ("another shape", "transposed", "reshaped")]
     others = [w for w in differing if w.relation in ("another shape", "transposed", "reshaped")]
     if plain:
-        page.table([("", "", "differing", "max abs", "relative", "ulp", ""), *map(_row, plain[:LINES])], indent=4)
+        forms = {(w.relation, w.rounded, w.a_dtype, w.b_dtype) for w in plain}
+        together = len(forms) == 1 and len(plain) > 1 and bool(_form(plain[0]))
+        if together:
+            page.line(f"all that differ: {_form(plain[0])}")
+        rows = [_row(w, not together) for w in plain[:LINES]]
+        page.table([("", "", "differing", "max abs", "relative", "ulp", ""), *rows], indent=4)
         _more(page, len(plain) - LINES, 4)
     for w in others[:LINES]:
         form = "the part that both have is bit-equal" if w.relation == "another shape" and w.of and not w.differing else ""
@@ -127,12 +132,16 @@ def _name(w: Weight) -> str:
     return printable(w.place or w.a, 40)
 
 
-def _row(w: Weight) -> tuple[str, ...]:
-    notes = [] if w.relation == "differs" else [f"the first is {w.relation}" if w.rounded == "a" else w.relation]
-    if w.a_dtype != w.b_dtype:
-        notes[:0] = [f"{w.a_dtype} → {w.b_dtype}"]
-    if w.values is not None and not notes:
-        notes = [" → ".join(f"{value:.9g}" for value in w.values)]
+def _form(w: Weight) -> str:
+    """What the second is to the first, where that is more than another number."""
+    form = "" if w.relation == "differs" else f"the first is {w.relation}" if w.rounded == "a" else w.relation
+    return ", ".join(filter(None, (f"{w.a_dtype} → {w.b_dtype}" if w.a_dtype != w.b_dtype else "", form)))
+
+
+def _row(w: Weight, form: bool) -> tuple[str, ...]:
+    note = _form(w) if form else ""
+    if w.values is not None and not _form(w):
+        note = " → ".join(f"{value:.9g}" for value in w.values)
     return (
         _name(w),
         sizes_of(w.a_shape),
@@ -140,7 +149,7 @@ def _row(w: Weight) -> tuple[str, ...]:
         _shortly(w.max_abs),
         _shortly(w.max_rel),
         ulps(w.max_ulps),
-        ", ".join(notes),
+        note,
     )
 
 

@@ -148,7 +148,7 @@ def not_divided_by_steps(evidence: Evidence) -> Cause | None:
         for one, two, which in ((mine, theirs, "second"), (theirs, mine, "first")):
             steps = round(float(np.median((two / one) ** 2)))
             # each std is a float32 root, and so is the ratio's rounding
-            if steps >= 2 and mine.size > 1 and np.allclose(two, one * np.sqrt(steps), rtol=4 * ROUNDING * 2.0**-24, atol=0):
+            if steps >= 2 and mine.size > 1 and np.allclose(two, one * np.sqrt(float(steps)), rtol=4 * ROUNDING * 2.0**-24, atol=0):
                 words = f"the normaliser's variance is not divided by its steps in the {which} graph: it is {steps:,} times the other's"
                 return Cause("variance not divided by steps", f"{words} in all {mine.size:,} places", (site.x,))
     return None

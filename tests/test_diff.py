@@ -331,6 +331,15 @@ def test_a_draw_that_only_one_makes_is_not_compared(tmp_path: Path) -> None:
     assert "deterministic_continuous_actions" in {f.output for f in graphs.numbers.figures}
 
 
+def test_absurd_deviations_are_compared(tmp_path: Path) -> None:
+    """Their ratio squared is no 64-bit integer."""
+    model = tiny_policy()
+    other = variants.copied(model)
+    std = next(t for t in other.graph.initializer if t.name.startswith("onnx::Div"))
+    std.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(std) * np.float32(1e20), std.name))
+    assert not compared(tmp_path, model, other).equal
+
+
 def test_near_is_near_in_each_case(tmp_path: Path) -> None:
     """Where huge inputs pass through, their size is no measure of what ordinary ones give."""
 

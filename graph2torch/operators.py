@@ -19,7 +19,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +29,7 @@ from .canonical import NUMBERS, OPERANDS
 from .errors import RuleError
 from .graph import Array, Attribute, Graph, Node
 from .match import Refusal
-from .spec import Block, Expression, Parameter
+from .spec import Block, Expression, Parameter, names_in
 from .text import one_line, printable, quoted
 
 INLINE = 16  # integers: a shape, an axis, a slice's bounds stand in the line itself, longer constants become buffers
@@ -243,13 +243,20 @@ def _plain(row: Operator, use: Use) -> _Call | None:
     if isinstance(row.plain, str) and set(re.findall(r"\{(\w+)\}", text)) != set(use.node.attributes):
         return None
     text = re.sub(r"\{(\w+)\}", lambda m: _attribute(use.node.attributes[m.group(1)]), text)
-    names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    names = names_in(text)
     read = [v if operand(i) in names else "" for i, v in enumerate(use.node.inputs)]  # the others are in the text already
     if any(v and v not in use.graph.constants for v, r in zip(use.node.inputs, read, strict=True) if v != r):
         return None
     arguments = _arguments(use, read, _number)
-    places = {operand(i): ast.parse(t, mode="eval").body for i, t in enumerate(arguments.texts) if read[i] and t != operand(i)}
-    return replace(arguments, text=ast.unparse(_Places(places).visit(ast.parse(text, mode="eval").body)))
+    places = {operand(i): t for i, t in enumerate(arguments.texts) if read[i] and t != operand(i)}
+    return replace(arguments, text=_placed(text, tuple(places.items())))
+
+
+@lru_cache(4096)
+def _placed(text: str, places: tuple[tuple[str, str], ...]) -> str:
+    """The expression with these names replaced by these expressions."""
+    put = {name: ast.parse(expression, mode="eval").body for name, expression in places}
+    return ast.unparse(_Places(put).visit(ast.parse(text, mode="eval").body))
 
 
 class _Places(ast.NodeTransformer):

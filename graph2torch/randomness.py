@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,21 @@ def pin(proto: onnx.ModelProto, draws: Sequence[str]) -> onnx.ModelProto:
     """A copy of the graph with its draws as inputs."""
     pinned: onnx.ModelProto = onnx.ModelProto.FromString(proto.SerializeToString())
     graph, taken = pinned.graph, set(draws)
-    for node in [n for n in graph.node if taken & set(n.output)]:
+    drawn = [not taken.isdisjoint(node.output) for node in graph.node]
+    for node in compress(graph.node, drawn):
         kind = draw_type({a.name: a.i for a in node.attribute}) if node.op_type == "Multinomial" else np.dtype(np.float32)
         graph.input.append(onnx.helper.make_tensor_value_info(node.output[0], onnx.helper.np_dtype_to_tensor_dtype(kind), None))
-        graph.node.remove(node)
-    for value in [v for v in graph.value_info if v.name in taken]:
-        graph.value_info.remove(value)
+    _keep(graph.node, [not d for d in drawn])
+    _keep(graph.value_info, [v.name not in taken for v in graph.value_info])
     return pinned
+
+
+def _keep(repeated: Any, kept: Sequence[bool]) -> None:
+    """Leaves those of a repeated field that are `kept`, at once: each removal on its own would look through all of them."""
+    left = list(compress(repeated, kept))
+    if len(left) < len(kept):
+        del repeated[:]
+        repeated.extend(left)
 
 
 def probe(proto: onnx.ModelProto, values: Sequence[str]) -> None:
@@ -90,13 +99,15 @@ def met_by_noise(proto: onnx.ModelProto, draws: Sequence[str]) -> list[str]:
     """For each draw the tensors that it is drawn like, and those that it is multiplied with or the like; constants aside."""
     fixed = {t.name for t in proto.graph.initializer} | {n.output[0] for n in proto.graph.node if n.op_type == "Constant"} | {""}
     nodes = {o: n for n in proto.graph.node for o in n.output}
-    needed = _needed(proto)
+    drawn, readers = set(draws), dict[str, list[onnx.NodeProto]]()
+    for node in _needed(proto):
+        for value in drawn.intersection(node.input):
+            readers.setdefault(value, []).append(node)
     met: list[str] = []
     for name in draws:
         met += [v for v in nodes[name].input if v not in fixed]
-        for reader in needed:
-            if name in reader.input:
-                met += [v for v in reader.input if v not in fixed and v != name]
+        for reader in readers.get(name, ()):
+            met += [v for v in reader.input if v not in fixed and v != name]
     return met
 
 

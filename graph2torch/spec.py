@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -154,8 +154,14 @@ class Block:
         if isinstance(self.code, Module):
             return frozenset({self.code.class_name.split(".")[0]})
         texts = [self.code.text, *(text for _, text in self.code.draws if text)]
-        used = {n.id for text in texts for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+        used = {name for text in texts for name in names_in(text)}
         return frozenset(used - {name for name, _ in (*self.inputs, *self.code.draws)} - {p.name for p in self.parameters})
+
+
+@lru_cache(4096)
+def names_in(expression: str) -> frozenset[str]:
+    """The names that a Python expression uses. Many blocks have equal ones, and parsing takes longer than all else about them."""
+    return frozenset(n.id for n in ast.walk(ast.parse(expression, mode="eval")) if isinstance(n, ast.Name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,52 @@ def verify(
     raise typer.Exit(0 if found.equal else 1)
 
 
+@app.command(epilog="Exit status: 0 equal within the tolerance, and written; 1 different, and not written; 2 trouble; 130 interrupted.")
+@guarded
+def export(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
+    original: Annotated[
+        Path | None,
+        typer.Argument(help="The .onnx it was built from; default: where it lay at the build.", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)] = ...,  # type: ignore[assignment]
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="onnx, torch-export, aot-inductor or torchscript; default: by the file's ending.", show_default=False
+        ),
+    ] = None,
+    deterministic_only: Annotated[bool, typer.Option("--deterministic-only", help="Without what is drawn at random.")] = False,
+    metadata: Annotated[bool, typer.Option("--metadata/--no-metadata", help="Keep the fixed outputs that Unity reads.")] = True,
+    opset: Annotated[int | None, typer.Option(min=7, max=25, help="Of an .onnx; default: the original's.", show_default=False)] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, max=65_536, help="Fix the number of agents; default: any.", show_default=False)
+    ] = None,
+    fp16: Annotated[bool, typer.Option("--fp16", help="Layers of an .onnx in half precision.")] = False,
+    exporter: Annotated[str, typer.Option(help="torch's exporter for .onnx: torchscript or dynamo.")] = "torchscript",
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, help="What may be off, times max(1, largest output); default: 1e-5, with --fp16 1e-2.", show_default=False),
+    ] = None,
+    rules: RulesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the policy for a target (ONNX for another opset, deterministic, fixed batch, half; torch.export, AOTInductor, TorchScript)."""
+    from graph2torch.target import Target, export_folder, format_of, report
+
+    target = Target(format_of(output, kind), deterministic_only, metadata, opset, batch, fp16, exporter, tolerance)
+    with Progress(as_json) as note:
+        made = export_folder(folder, output, target, original, force=force, rules=tuple(rules or ()), progress=note)
+    if as_json:
+        print_json(report(made, output))
+    else:
+        from graph2torch.show.target import show_export
+
+        show_export(made, output)
+    raise typer.Exit(0 if made.equal else 1)
+
+
 @app.command(epilog="Exit status: 0 equal networks; 1 different; 2 trouble; 130 interrupted.")
 @guarded
 def diff(

@@ -11,6 +11,7 @@ Graph2TorchError            exit status 2, nothing written
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
 ├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
 ├── ActingError             the policy can't act as it is asked to
+├── TargetError             the policy can't be exported as it is asked to be
 ├── OutputError             the output folder can't be written
 └── DeviceError             exit status 3: the device asked for is not usable
 """
@@ -58,6 +59,10 @@ class ObservationError(Graph2TorchError):
 
 class ActingError(Graph2TorchError):
     """The policy can't act as it is asked to."""
+
+
+class TargetError(Graph2TorchError):
+    """The policy can't be exported as it is asked to be: there is nothing to compare with, or something that it takes is missing."""
 
 
 class OutputError(Graph2TorchError):

@@ -12,7 +12,9 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -126,34 +128,128 @@ def _draws_of_anything() -> Iterator[None]:
         torch.multinomial = original
 
 
+def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: PolicySpec) -> onnx.ModelProto:
+    """torch's newer exporter, which traces with torch.export; it needs onnxscript (the extra `dynamo`) and writes opset 18 and later.
+
+    Lower opsets come of onnx's version converter, which can't go down everywhere: UnsupportedGraph if another opset comes out.
+    """
+    import torch
+
+    if find_spec("onnxscript") is None or "dynamo" not in inspect.signature(torch.onnx.export).parameters:
+        raise UnsupportedGraph(
+            f"torch {torch.__version__}'s dynamo exporter needs torch 2.5 or newer and onnxscript; install them with "
+            "`pip install 'graph2torch[dynamo]'`, or use the torchscript exporter."
+        )
+    names = [f"graph2torch.{kind}.{i}" for kind, values in (("in", spec.inputs), ("out", spec.outputs)) for i in range(len(values))]
+    free = torch.export.Dim("batch")
+    shapes = tuple({0: free} if i.shape and not isinstance(i.shape[0], int) else {} for i in spec.inputs)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                _plain(module),
+                inputs,
+                dynamo=True,
+                dynamic_shapes=(shapes,),
+                input_names=names[: len(spec.inputs)],
+                output_names=names[len(spec.inputs) :],
+                opset_version=spec.graph.opset,
+                verbose=False,
+            )
+    except Exception as error:
+        raise UnsupportedGraph(
+            f"torch {torch.__version__}'s dynamo exporter can't export the policy ({type(error).__name__}: {one_line(str(error), 160)}); "
+            "use the torchscript exporter."
+        ) from error
+    finally:
+        logger.setLevel(level)
+    assert program is not None
+    proto: onnx.ModelProto = onnx.load_model_from_string(program.model_proto.SerializeToString())  # without whatever the program shares
+    reached = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if reached != spec.graph.opset:
+        raise UnsupportedGraph(
+            f"torch's dynamo exporter wrote opset {reached} instead of {spec.graph.opset}; ask for --opset {reached}, or use the torchscript exporter."
+        )
+    _constants_through_nodes(proto)
+    _name_ends(proto, dict(zip(names, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)], strict=True)))
+    return proto
+
+
+def _constants_through_nodes(proto: onnx.ModelProto) -> None:
+    """An output that is an initializer itself, which onnx's checker refuses, comes through an Identity, as torch's other exporter has it."""
+    outputs = {o.name for o in proto.graph.output}
+    for tensor in [t for t in proto.graph.initializer if t.name in outputs]:
+        constant = f"{tensor.name}.constant"
+        for node in proto.graph.node:
+            for i, value in enumerate(node.input):
+                if value == tensor.name:
+                    node.input[i] = constant
+        proto.graph.node.append(onnx.helper.make_node("Identity", [constant], [tensor.name]))
+        tensor.name = constant
+
+
+def _plain(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with a plain tuple for its outputs: torch.export can't save types that it doesn't know."""
+    import torch
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.policy = module
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(self.policy(*inputs))
+
+    return Plain().eval()
+
+
+EXPORTERS: Mapping[str, Exporter] = {"torchscript": torchscript, "dynamo": dynamo}
+
+
 def export(
-    module: torch.nn.Module, spec: PolicySpec, exporter: Exporter = torchscript, example: Mapping[str, Array] | None = None
+    module: torch.nn.Module,
+    spec: PolicySpec,
+    exporter: Exporter = torchscript,
+    example: Mapping[str, Array] | None = None,
+    opset: int | None = None,
 ) -> onnx.ModelProto:
     """`module` as ONNX, at the original's opset and IR version, tensors under the original's names where they align.
+
+    opset: another than the original's; the IR version is then at least the one that goes with it
 
     Raises UnsupportedGraph if torch's exporter refuses.
     """
     module = _traceable(module)
+    asked = spec if opset is None else replace(spec, graph=replace(spec.graph, opset=opset))
     with _sealed(module):
         try:
-            proto = exporter(module, example_inputs(spec, example=example), spec)
+            proto = exporter(module, example_inputs(spec, example=example), asked)
         except UnsupportedGraph:  # some policies take one agent at a time only
             if example is not None:
                 raise
-            proto = exporter(module, example_inputs(spec, batch=1), spec)
+            proto = exporter(module, example_inputs(spec, batch=1), asked)
     _unseal(proto)
     _only_arguments(proto)
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
     alignment = align(spec.graph, rebuilt)
     _read_directly(proto, alignment, spec.graph)
     _rename(proto, {theirs: ours for ours, theirs in reversed(alignment.constants)}, spec.graph)
-    proto.ir_version = spec.graph.ir_version
+    proto.ir_version = max(spec.graph.ir_version, 0 if opset is None else _ir_of(opset))
     if proto.ir_version < 4:  # before IR 4 every initializer is an input as well
         known = {i.name for i in proto.graph.input}
         proto.graph.input.extend(
             onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in proto.graph.initializer if t.name not in known
         )
     return proto
+
+
+def _ir_of(opset: int) -> int:
+    """The IR version that came with an opset."""
+    found: int = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    return found
 
 
 SEALED = "graph2torch"
@@ -277,4 +373,4 @@ def _apply(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
                     values[i] = names[value]
 
 
-__all__ = ["Exporter", "export", "torchscript"]
+__all__ = ["EXPORTERS", "Exporter", "dynamo", "export", "torchscript"]

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 def import_source(source: str, file: str = "model.py") -> types.ModuleType:
-    """Runs the emitted source as the module in `file`, named by both; it stays importable, as torch's compilers need it."""
-    name = f"graph2torch_emitted.{hashlib.sha256(f'{file} {source}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
+    """Runs the emitted source as the module in `file`, named by both; it stays importable, as torch's compilers need it.
+
+    Each part of its name is an identifier, since TorchScript writes it as code.
+    """
+    name = f"graph2torch_emitted.policy_{hashlib.sha256(f'{file} {source}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
     module = types.ModuleType(name)
     module.__file__ = file
     sys.modules[name] = module

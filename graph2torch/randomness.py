@@ -221,7 +221,7 @@ class Drawn:
     noise: list[Array]
     values: Mapping[str, Array]
 
-    def settle(self, choices: Sequence[str], a: Array, b: Array) -> Array:
+    def settle(self, choices: Sequence[str], a: Array, b: Array, tolerance: float = TOLERANCE) -> Array:
         """`b`, but with the options of `a` where both are equally good within the tolerance.
 
         An index has no tolerance of its own: where torch and onnxruntime round two nearly equal numbers differently, each
@@ -234,7 +234,7 @@ class Drawn:
             numbers = self.values[choices[column]][row].astype(np.float64)
             mine, theirs = int(a[row, column]), int(b[row, column])
             known = 0 <= theirs < numbers.size
-            if known and abs(numbers[mine] - numbers[theirs]) <= TOLERANCE * max(1.0, float(np.max(np.abs(numbers)))):
+            if known and abs(numbers[mine] - numbers[theirs]) <= tolerance * max(1.0, float(np.max(np.abs(numbers)))):
                 b[row, column] = mine
         return b
 

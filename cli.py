@@ -407,7 +407,9 @@ def run(
     obs: Annotated[
         str,
         typer.Option(
-            "--observations", "--obs", help="Observations: 'random', 'zeros', a file (.npz, .npy, .json, .csv), or '-' for JSON lines: stdin to stdout."
+            "--observations",
+            "--obs",
+            help="Observations: 'random', 'zeros', a file (.npz, .npy, .json, .csv), or '-' for JSON lines: stdin to stdout.",
         ),
     ] = "random",
     sample: Annotated[bool, typer.Option("--sample", help="Sampled actions instead of deterministic ones.")] = False,

@@ -17,12 +17,12 @@ import onnx
 
 from .build import MAX_BUILT, Recognised, recognise, unbuildable, versions
 from .canonical import canonicalise
-from .deep import changed_files, load_policy, original_of, read_report
 from .device import threads
 from .errors import FolderError, TargetError, UnsupportedGraph
 from .export import EXPORTERS, export
 from .figures import TOLERANCE, Figures, Tally, finite
 from .files import check_file, where, write_file
+from .folder import open_folder
 from .graph import Array, check_memory, read_graph
 from .isomorphism import Alignment, align
 from .observations import QUICK, SEED, TORCH_KINDS, Case, observation, quick
@@ -140,12 +140,12 @@ def export_folder(
     """
     folder, output = Path(folder), Path(output)
     _check(target)
-    told = read_report(folder)
+    opened = open_folder(folder)
     check_file(output, force, "--output")
     progress("reading the original")
-    path = original_of(folder, told, original)
+    path = opened.find_original(original)
     recognised = recognise(path, rules, MAX_BUILT)
-    if recognised.model.sha256 != told["original"]["sha256"]:
+    if recognised.model.sha256 != opened.original:
         raise FolderError(
             f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from; give the original .onnx as second argument, or build again."
         )
@@ -154,7 +154,7 @@ def export_folder(
     check_memory(recognised.model.proto, where(recognised.model.path))
     check_accepted(recognised.model.proto)
     with threads():
-        made = export_module(load_policy(folder), recognised, target, seed, changed_files(folder, told), progress)
+        made = export_module(opened.load(), recognised, target, seed, opened.changed, progress)
     if made.equal:
         progress("writing")
         write_file(output, made.data, force, "--output")

@@ -49,10 +49,10 @@ def unlike_draw(graph: Graph, rebuilt: onnx.ModelProto, draws: Sequence[tuple[st
 
 def needed_draws(proto: onnx.ModelProto) -> list[str]:
     """Outputs of the random operators that some output needs, in the file's order."""
-    return [node.output[0] for node in _needed(proto) if node.op_type in RANDOM]
+    return [node.output[0] for node in needed_nodes(proto) if node.op_type in RANDOM]
 
 
-def _needed(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+def needed_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
     """The nodes that some output needs, in the file's order, which need not be one in which they could run."""
     makers = {value: number for number, node in enumerate(proto.graph.node) for value in node.output if value}
     todo, found = [o.name for o in proto.graph.output], set[int]()
@@ -100,7 +100,7 @@ def met_by_noise(proto: onnx.ModelProto, draws: Sequence[str]) -> list[str]:
     fixed = {t.name for t in proto.graph.initializer} | {n.output[0] for n in proto.graph.node if n.op_type == "Constant"} | {""}
     nodes = {o: n for n in proto.graph.node for o in n.output}
     drawn, readers = set(draws), dict[str, list[onnx.NodeProto]]()
-    for node in _needed(proto):
+    for node in needed_nodes(proto):
         for value in drawn.intersection(node.input):
             readers.setdefault(value, []).append(node)
     met: list[str] = []

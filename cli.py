@@ -499,6 +499,35 @@ def run(
     raise typer.Exit(1 if agrees is False else 0)
 
 
+@app.command(epilog="Exit status: 0; 1 if an engine gave something else than the original; 2 trouble; 130 interrupted.")
+@guarded
+def bench(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
+    original: Annotated[
+        Path | None,
+        typer.Argument(help="The .onnx it was built from; default: where it lay at the build.", show_default=False),
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=2**16, help="Agents that act at once, may be repeated; default: 1, 64 and 1024.", show_default=False),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="How often each engine has its turn.")] = 15,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a policy that was built beside onnxruntime on the original: latency and throughput, on the CPU with one thread."""
+    from graph2torch.bench import BATCHES, bench_folder, report
+
+    with Progress(as_json) as note:
+        found = bench_folder(folder, original, batches=batch or BATCHES, rounds=rounds, progress=note)
+    if as_json:
+        print_json(report(found))
+    else:
+        from graph2torch.show.bench import show_bench
+
+        show_bench(found)
+    raise typer.Exit(1 if found.differs else 0)
+
+
 # ---------------------------------------------------------------------------------------------- running it
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

@@ -143,9 +143,8 @@ def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: Poli
     names = [f"graph2torch.{kind}.{i}" for kind, values in (("in", spec.inputs), ("out", spec.outputs)) for i in range(len(values))]
     free = torch.export.Dim("batch")
     shapes = tuple({0: free} if i.shape and not isinstance(i.shape[0], int) else {} for i in spec.inputs)
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch's loggers have handlers and levels of their own
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -165,7 +164,7 @@ def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: Poli
             "use the torchscript exporter."
         ) from error
     finally:
-        logger.setLevel(level)
+        logging.disable(level)
     assert program is not None
     proto: onnx.ModelProto = onnx.load_model_from_string(program.model_proto.SerializeToString())  # without whatever the program shares
     reached = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)

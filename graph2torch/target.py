@@ -216,7 +216,7 @@ def kept_outputs(spec: PolicySpec, target: Target) -> tuple[str, ...]:
     drawn = drawn_outputs(spec.graph) if target.deterministic_only else ()
     kept = [o for o in spec.outputs if o.name not in drawn and (target.metadata or o.constant is None)]
     memory = {i.next for i in spec.inputs if i.kind == "memory"}
-    if all(o.constant is not None or o.name in memory for o in kept):
+    if target.deterministic_only and all(o.constant is not None or o.name in memory for o in kept):
         raise TargetError(
             "The original has no deterministic actions: every action it gives is drawn at random. Leave --deterministic-only out, or export "
             "the policy with ML-Agents 0.27 or newer."

@@ -165,12 +165,11 @@ def _loaded(kind: Format, data: bytes) -> Callable[..., Sequence[torch.Tensor]]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch's own warnings and logs are not for who exports."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch's loggers have handlers and levels of their own
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(level)

@@ -21,7 +21,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-IN_CHECKOUT = {"README.md", "comparing.md", "equality-levels.md", "exporting.md", "how-it-works.md", "npu.md", "running.md", "walkthrough.md"}
+IN_CHECKOUT = {
+    "README.md",
+    "comparing.md",
+    "equality-levels.md",
+    "exporting.md",
+    "how-it-works.md",
+    "npu.md",
+    "running.md",
+    "walkthrough.md",
+}
 BLOCK = re.compile(r"<!-- (output|write|file)(?:: (\S+))? -->\n```(\w*)\n(.*?)```\n", re.DOTALL)
 
 

@@ -144,6 +144,17 @@ def options(
 RulesOption = Annotated[
     list[Path] | None, typer.Option("--rules", help="A folder with further families of rules; it is run as code.", show_default=False)
 ]
+
+
+def precision(value: str) -> str:
+    if value not in ("float32", "float16", "bfloat16"):
+        raise typer.BadParameter("is 'float32', 'float16' or 'bfloat16'")
+    return value
+
+
+DtypeOption = Annotated[
+    str, typer.Option("--dtype", metavar="DTYPE", callback=precision, help="Of the weights: 'float32', 'float16' or 'bfloat16'.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
 DeviceOption = Annotated[
@@ -245,6 +256,7 @@ def verify(
     ] = 1e-5,
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
+    dtype: DtypeOption = "float32",
     as_json: JsonOption = False,
 ) -> None:
     """Judge a folder that build wrote against its original again, on much more: edges, masks, memory, samples, block by block."""
@@ -260,6 +272,7 @@ def verify(
             observations=observations,
             tolerance=tolerance,
             rules=tuple(rules or ()),
+            dtype=dtype,
             device=there,
             progress=note,
         )
@@ -431,7 +444,7 @@ def run(
         str | None, typer.Option(help="With --fingerprint: the one that another machine gave, exact or tolerant.", show_default=False)
     ] = None,
     device: DeviceOption = "cpu",
-    dtype: Annotated[str, typer.Option(help="Of the weights: 'float32', 'float16' or 'bfloat16'.")] = "float32",
+    dtype: DtypeOption = "float32",
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Of torch on the CPU; a small policy is fastest with one.")] = 1,
     group: Annotated[
         int | None,
@@ -448,8 +461,6 @@ def run(
 
     if expect is not None and (not fingerprint or not (EXACT.fullmatch(expect) or TOLERANT.fullmatch(expect))):
         raise typer.BadParameter("goes with --fingerprint, and is one that it printed", param_hint="--expect")
-    if dtype not in ("float32", "float16", "bfloat16"):
-        raise typer.BadParameter("is 'float32', 'float16' or 'bfloat16'", param_hint="--dtype")
     if obs == "-" and (fingerprint or as_json or output is not None or steps is not None or batch is not None):
         raise typer.BadParameter(
             "'-' answers line by line, whatever comes; only --sample, --seed and how to compute go with it", param_hint="--obs"

@@ -26,9 +26,10 @@ from .files import where
 from .folder import open_folder
 from .graph import Array, check_memory, load
 from .isomorphism import Alignment, align
-from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, rows_of, samples_of
+from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, ordinary, rows_of, samples_of
 from .observations_file import complete, read_observations
 from .on_device import DeviceCheck, check_on_device, moved
+from .precision import HALF, Half, PrecisionCheck, check_precision
 from .randomness import pin, probe
 from .runtime import session
 from .sampling import Sampling, check_sampling
@@ -68,6 +69,7 @@ class Deep:
     bounds:    how many of the bounds that means of actions are clipped to were gone beyond, of how many
     tolerance: what torch may be off by, times max(1, largest output)
     divergence: where the rebuilt graph first computes something else, where the level is close or differs; causes: likely ones
+    precision: where a dtype of 16 bits was asked for: the policy with such weights against the same in float32
     on_device: where another device than the CPU was asked for: model.py there against model.py on the CPU; everything that is said
                of torch elsewhere was computed there, too
     """
@@ -91,12 +93,14 @@ class Deep:
     divergence: Divergence | None = None
     causes: tuple[Cause, ...] = ()
     on_device: DeviceCheck | None = None
+    precision: PrecisionCheck | None = None
 
     @property
     def equal(self) -> bool:
         """Whether exit status 0 is due."""
         within = self.on_device is None or self.on_device.within
-        return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right) and within
+        good = self.precision is None or self.precision.verdict != "not advised"
+        return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right) and within and good
 
 
 def verify_folder(
@@ -109,6 +113,7 @@ def verify_folder(
     tolerance: float = TOLERANCE,
     rules: tuple[str | Path, ...] = (),
     device: Device | None = None,
+    dtype: str = "float32",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deep:
     """Judges the folder that build wrote. **Runs its model.py.**
@@ -118,6 +123,7 @@ def verify_folder(
     seed:         of everything that is random here
     tolerance:    what torch, and a rebuilt graph that is `close`, may be off by, times max(1, largest output)
     device:       where torch computes; by default the CPU
+    dtype:        "float16" or "bfloat16": the policy with such weights is held against float32 as well
 
     Raises DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
@@ -147,9 +153,18 @@ def verify_folder(
         found = _Deep(
             opened.path, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, opened.changed, seed, tolerance, progress
         ).run(samples, given)
+        precision = None
+        if dtype in HALF:
+            import torch
+
+            progress(f"running in {dtype}")
+            shorter = moved(opened.load(dtype=getattr(torch, dtype)), device or cpu())
+            half = Half(shorter, recognised.spec, side.device, changed=True)
+            cases = [*ordinary(recognised.spec, seed), *([] if given is None else rows_of(given, recognised.spec.inputs))]
+            precision = check_precision(recognised.model.proto, side, half, dtype, recognised.spec, cases, seed)
         equal = found.verification.level in EQUAL
         divergence, causes = (None, ()) if equal else parting(recognised, rebuilt.proto, copy)
-    return replace(found, divergence=divergence, causes=causes, on_device=on_device)
+    return replace(found, divergence=divergence, causes=causes, on_device=on_device, precision=precision)
 
 
 # ---------------------------------------------------------------------------------------------- the tier
@@ -359,6 +374,7 @@ def report(found: Deep) -> dict[str, Any]:
             "not_tested": list(found.sampling.untested),
         },
         "device": found.on_device and found.on_device.told(),
+        "precision": found.precision and found.precision.told(),
         "versions": versions(),
     }
 

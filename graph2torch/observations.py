@@ -127,6 +127,13 @@ def samples_of(spec: PolicySpec, count: int, seed: int) -> Iterator[Case]:
         yield maker.case(label, "sample", rows, change=_scaled, masked=True)
 
 
+def ordinary(spec: PolicySpec, seed: int, cases: int = 8) -> Iterator[Case]:
+    """Ordinary observations, ROWS in a case or as many as the graph takes, with random masks that allow something and random memory."""
+    maker, rows = Maker(spec, seed), batch_of(spec.inputs) or ROWS
+    for number in range(cases):
+        yield maker.case(f"ordinary {number}", "ordinary", rows, masked=True)
+
+
 def rows_of(given: Mapping[str, Array], inputs: Sequence[Input]) -> Iterator[Case]:
     """Observations of a file, [n, …] for every input, some rows at a time."""
     step = batch_of(inputs) or ROWS

@@ -59,12 +59,15 @@ class TorchSide:
 
         return self.globals["Noise"](*(torch.from_numpy(np.array(noise[value])).to(self.device) for value in self.spec.noise.values()))
 
+    def _tensors(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        return list(tensors)
+
     def _arrays(self, run: Callable[[], Iterable[torch.Tensor]]) -> list[Array]:
         import torch
 
         try:
             with torch.inference_mode():
-                tensors = list(run())
+                tensors = self._tensors(run())
                 arrays = [tensor.detach().cpu().numpy() for tensor in tensors]
         except Exception as error:
             if self.device != "cpu":

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graph2torch.deep import STEPS, steps_shown
+from graph2torch.precision import ACCEPTABLE, CHANGED, RECOMMENDED
 from graph2torch.text import printable
 from graph2torch.verify import EQUAL
 
 if TYPE_CHECKING:
     from graph2torch.deep import Deep
     from graph2torch.figures import Figures
+    from graph2torch.precision import PrecisionCheck
     from graph2torch.sampling import Sampling
 
 from .build import LEVELS, show_parting, show_reason
@@ -38,9 +40,34 @@ def show_verification(found: Deep) -> None:
         _show_sampling(page, found.sampling)
     if found.on_device:
         show_device_check(page, found.on_device)
+    if found.precision:
+        _show_precision(page, found.precision)
     if not found.equal:
         page.gap()
         page.line("Exit status 1: different.", 0, "bold red")
+
+
+COLOURS = {"recommended": "bold green", "acceptable": "bold yellow", "not advised": "bold red"}
+
+
+def _show_precision(page: Page, found: PrecisionCheck) -> None:
+    page.heading(
+        f"Weights in {found.dtype}",
+        f"{found.verdict}: off by up to {found.error:.2g} · max(1, largest output) from float32"
+        + (f", {found.changed:,} of {found.choices:,} discrete actions changed" if found.choices else "")
+        + (f", {counted(found.not_finite, 'number')} NaN or infinite" if found.not_finite else ""),
+        COLOURS[found.verdict],
+    )
+    page.line("the torch module against itself in float32:")
+    page.table(figures_table(found.against_float32), indent=4)
+    page.line("and against the original in onnxruntime:")
+    page.table(figures_table(found.against_original), indent=4)
+    page.line(
+        f"recommended up to {RECOMMENDED:g} with no discrete action changed, acceptable up to {ACCEPTABLE:g} and {CHANGED:.0%} of them; "
+        f"observations, the normaliser and noise stay float32"
+    )
+    if found.overflow:
+        page.line(f"cast as a whole it would not work: {printable(found.overflow, 300)}")
 
 
 def _show_rebuilt(page: Page, found: Deep) -> None:

@@ -22,7 +22,7 @@ class ResidualSelfAttention(nn.Module):  # entities attend to each other; the me
         x = self.embedding_norm(x)
         query, key, value = self.split(self.fc_q(x)), self.split(self.fc_k(x)), self.split(self.fc_v(x))
         hidden = padding.reshape(-1, 1, 1, self.entities)
-        scores = (1 - hidden) * (query @ (key - 1 + 1).permute(0, 1, 3, 2)) / self.size**0.5 + hidden * -1e6
+        scores = (1 - hidden) * (query @ (key - 1 + 1).permute(0, 1, 3, 2)) / self.size**0.5 + hidden * max(-1e6, torch.finfo(x.dtype).min)
         attended = (torch.softmax(scores, dim=3) @ value).permute(0, 2, 1, 3).reshape(-1, self.entities, self.size)
         x = self.residual_norm(self.fc_out(attended) + x)
         there = 1 - padding

@@ -28,6 +28,7 @@ IN_CHECKOUT = {
     "exporting.md",
     "how-it-works.md",
     "npu.md",
+    "precision.md",
     "running.md",
     "walkthrough.md",
 }

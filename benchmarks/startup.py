@@ -79,6 +79,7 @@ def main() -> None:
         "inspect Huggy.onnx": (["-m", "graph2torch", "inspect", HUGGY[0]], light, 2.5),
         "diff Huggy.onnx other.onnx": (["-m", "graph2torch", "diff", HUGGY[0], "other.onnx"], light, 2.5),
         "build Huggy.onnx Huggy.pt": (["-m", "graph2torch", "build", *HUGGY, "-o", "Huggy", "--force"], heavy, 1.6),
+        "run Huggy": (["-m", "graph2torch", "run", "Huggy"], "import torch, safetensors", 1.5),  # which build wrote
     }
     rows, document = [], []
     with tempfile.TemporaryDirectory() as folder:

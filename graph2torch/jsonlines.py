@@ -57,7 +57,7 @@ def respond(runner: Runner, line: bytes, sample: bool, seed: int) -> str:
     answer: dict[str, Any] = {} if agents is None else {"agent": agents[0] if alone else agents}
     answer |= {name: (value[0] if alone else value).tolist() for name, value in actions.items()}
     try:
-        return json.dumps(answer, allow_nan=False) + "\n"
+        return ENCODER.encode(answer) + "\n"
     except ValueError:
         raise ActingError("the policy's action is NaN or infinite, which JSON can't tell; look at the weights with `inspect`.") from None
 
@@ -67,7 +67,7 @@ def parse(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise ObservationError(f"it has more than {MAX_LINE:,} bytes, which is the limit.")
     try:
-        found = json.loads(line.decode("utf-8"), parse_int=float, parse_constant=_not_finite, object_pairs_hook=_unique)
+        found = DECODER.decode(line.decode("utf-8"))
     except UnicodeDecodeError:
         raise ObservationError("it is not text (UTF-8); give a JSON object a line.") from None
     except RecursionError:
@@ -91,6 +91,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
         raise ObservationError(f"it holds {quoted(twice)} twice.")
     return found
+
+
+DECODER = json.JSONDecoder(parse_int=float, parse_constant=_not_finite, object_pairs_hook=_unique)
+ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 def _agent(value: Any) -> int:

@@ -122,11 +122,13 @@ def fit(given: Array, value: Input, what: str, flat: bool) -> Array:
         raise ObservationError(f"{what} has {len(given)} rows; the graph takes {value.shape[0]} at a time, so give a multiple of that.")
     dtype = np.dtype(value.dtype)
     with np.errstate(all="ignore"):
-        fitted = given.astype(dtype)
+        fitted = given.astype(dtype, order="C")
+        if dtype.kind == "f" and np.isfinite(fitted).all():
+            return fitted
         whole = np.isinf(fitted) <= np.isinf(given) if dtype.kind == "f" else fitted.astype(np.float64) == given.astype(np.float64)
     if not whole.all():
         raise ObservationError(f"{what} holds {given[~whole][0]!s}, which the input's type, {dtype}, can't hold.")
-    return np.ascontiguousarray(fitted)
+    return fitted
 
 
 # ---------------------------------------------------------------------------------------------- .npy, .npz

@@ -70,6 +70,7 @@ class Runner:
         self._agents: dict[int, int] = {}  # agent → its row in memory and steps
         self._steps = np.zeros(1, np.int64)
         self._last: tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.int64], torch.Tensor] | None = None
+        self._last_by_count = False  # they were agents 0 to n − 1 because none were named
         self._noise_ahead: dict[tuple[int, bytes], tuple[npt.NDArray[np.int64], list[philox.Float32]]] = {}
         self._branches = np.cumsum([0, *contract.acting.options])
 
@@ -208,6 +209,8 @@ class Runner:
         """The agents, and the rows where what is known of them is kept; new ones get a row."""
         import torch
 
+        if agents is None and self._last is not None and len(self._last[1]) == count and self._last_by_count:
+            return self._last[1:]
         given = np.arange(count) if agents is None else np.asarray(agents)
         if given.dtype.kind not in "iu" or given.shape != (count,):
             raise ActingError(f"There are {count} rows of observations; give as many agents, whole numbers, one for each row.")
@@ -228,6 +231,7 @@ class Runner:
             self._steps = np.concatenate([self._steps, np.zeros(max(len(self._agents), 2 * len(self._steps)), np.int64)])
         slots = np.array([self._agents[a] for a in ids.tolist()], np.int64)
         self._last = (key, ids, slots, torch.from_numpy(slots).to(self.device))
+        self._last_by_count = agents is None
         return self._last[1:]
 
     def _remembered(self, index: torch.Tensor) -> torch.Tensor:

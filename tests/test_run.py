@@ -173,6 +173,20 @@ def test_agents_are_whole_numbers_each_once(folders: Mapping[str, Path], agents:
         runner.act(observed(runner, 2), agents=agents)
 
 
+def test_agents_that_are_named_and_those_that_are_not(folders: Mapping[str, Path]) -> None:
+    """Without names they are 0 to n − 1, whoever acted just before."""
+    runner, other = Runner.load(folders["lstm"]), Runner.load(folders["lstm"])
+    row = observed(runner, 1)
+    first = runner.act(row, agents=[5])
+    runner.act(row, agents=[5])
+    assert same(runner.act(row), first)
+    wanted = [other.act(row) for _ in range(3)]
+    assert same(runner.act(row, agents=[0]), wanted[1]) and same(runner.act(row), wanted[2])
+    assert same(
+        {k: v[:1] for k, v in runner.act(observed(runner, 2)).items()}, other.act({k: v[:1] for k, v in observed(runner, 2).items()})
+    )
+
+
 def test_memory_does_not_grow_with_the_steps(folders: Mapping[str, Path]) -> None:
     runner = Runner.load(folders["lstm"])
     feed = observed(runner, 1)

@@ -116,7 +116,7 @@ def fit(given: Array, value: Input, what: str, flat: bool) -> Array:
     if given.ndim != len(value.shape) or any(isinstance(size, int) and size != n for size, n in zip(sizes, given.shape[1:], strict=True)):
         wanted = ", ".join(["n", *("?" if d is None else printable(str(d), 40) for d in sizes)])
         raise ObservationError(f"{what} is {shown}; the policy takes [{wanted}], n rows.")
-    if not given.size:
+    if not given.size and (not len(given) or 0 not in sizes):  # some exporters leave inputs of no numbers
         raise ObservationError(f"{what} is empty, {list(given.shape)}; give one observation or more.")
     if isinstance(value.shape[0], int) and len(given) % max(value.shape[0], 1):
         raise ObservationError(f"{what} has {len(given)} rows; the graph takes {value.shape[0]} at a time, so give a multiple of that.")

@@ -185,7 +185,7 @@ class Runner:
         if fitted.dtype.kind == "f" and not np.isfinite(fitted).all():
             place = [int(i) for i in np.argwhere(~np.isfinite(fitted))[0]]
             raise ObservationError(f"{what} holds {fitted[tuple(place)]} in row {place[0]}, at {place[1:]}; every number must be finite.")
-        if value.kind == "mask":
+        if value.kind == "mask" and fitted.size:
             self._check_mask(what, fitted)
         return fitted
 

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from graph2torch.bind import Binding
-from graph2torch.build import Build, build_policy, recognise
+from graph2torch.build import Build, build, build_policy, recognise
 from graph2torch.divergence import first_divergence
 from graph2torch.errors import Graph2TorchError
 from graph2torch.graph import load
 from graph2torch.module import build_module
+from graph2torch.run import Runner
 from tests.faults import plant
 from tests.inert import check_inert
 from tests.lifting import check_lifting
@@ -167,6 +168,45 @@ def equal(key: str, source: str, tensors: Any) -> bool:
     """Whether the tensor that graph.json names holds the same numbers."""
     named = re.findall(r"[\w.]+\.[\w.]+", source)
     return any(np.array_equal(tensors[key], tensors[name]) for name in named if name in tensors)
+
+
+# ---------------------------------------------------------------------------------------------- acting
+@pytest.mark.parametrize("folder", GENERATED, ids=label)
+def test_acting_gives_what_the_trainers_runtime_gave(folder: Path, tmp_path: Path) -> None:
+    """Deterministic actions and memory against the reference's; samples are the same bits in one batch, in two and one by one."""
+    build(next(folder.glob("*.onnx")), next(folder.glob("*.pt")), tmp_path / "out")
+    runner = Runner.load(tmp_path / "out", group=1)
+    with np.load(folder / "reference.npz") as archive:
+        reference = {key: archive[key] for key in archive.files}
+    feed = {i.name: reference[f"in_{i.name}"] for i in runner.contract.inputs if f"in_{i.name}" in reference}
+    memory = next((i for i in runner.contract.inputs if i.kind == "memory"), None)
+    acted = runner.act(feed)
+    assert acted
+    compared = 0
+    for name, found in acted.items():
+        wanted = reference.get(f"ort_deterministic_{name}")
+        if wanted is not None:
+            assert found.shape == wanted.shape
+            assert np.abs(found - wanted).max() <= 1e-5 * max(1, np.abs(wanted).max()), name
+            compared += 1
+    assert compared == len(acted) or not any(key.startswith("ort_deterministic") for key in reference)
+    if memory and memory.next:  # the second step goes on from the memory that the first one left
+        again = runner.act({name: value for name, value in feed.items() if name != memory.name})
+        given = Runner.load(tmp_path / "out", group=1).act(feed | {memory.name: reference[f"ort_{memory.next}"]})
+        for name, found in again.items():
+            apart = np.abs(found.astype(np.float64) - given[name].astype(np.float64))
+            assert apart.max() <= 1e-4 * max(1, np.abs(found).max()), name
+    if runner.contract.draws:
+        parts = [Runner.load(tmp_path / "out", group=1) for _ in range(3)]
+        whole = parts[0].act(feed, sample=True, seed=5)
+        halves = [parts[1].act({k: v[rows] for k, v in feed.items()}, sample=True, seed=5, agents=range(64)[rows]) for rows in HALVES]
+        ones = [parts[2].act({k: v[i : i + 1] for k, v in feed.items()}, sample=True, seed=5, agents=[i]) for i in reversed(range(64))]
+        for name, value in whole.items():
+            assert np.concatenate([half[name] for half in halves]).tobytes() == value.tobytes(), name
+            assert np.concatenate([one[name] for one in ones[::-1]]).tobytes() == value.tobytes(), name
+
+
+HALVES = (slice(0, 20), slice(20, 64))
 
 
 # ---------------------------------------------------------------------------------------------- inert nodes

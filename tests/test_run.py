@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
@@ -134,6 +135,21 @@ def test_what_fails_leaves_no_trace(folders: Mapping[str, Path]) -> None:
     with pytest.raises(ObservationError):
         runner.act({"obs_0": np.full((2, 4), np.nan, np.float32)})
     assert same(runner.act(feed, sample=True), other.act(feed, sample=True))
+
+
+def test_an_input_of_no_numbers_is_given_or_left_out(tmp_path: Path) -> None:
+    """torch's newer exporter leaves the mask of a policy without branches, [batch, 0]."""
+    model = tiny_policy()
+    model.graph.input.append(onnx.helper.make_tensor_value_info("action_masks", onnx.TensorProto.FLOAT, ["batch", 0]))
+    path, _ = save_pair(tmp_path, model)
+    build(path, output=tmp_path / "out")
+    runner = Runner.load(tmp_path / "out")
+    rows = observed(runner, 3)
+    assert same(runner.act(rows), runner.act(rows | {"action_masks": np.zeros((3, 0), np.float32)}))
+    with pytest.raises(ObservationError, match="as many of each"):
+        runner.act(rows | {"action_masks": np.zeros((2, 0), np.float32)})
+    with pytest.raises(ObservationError, match="is empty"):
+        runner.act({"obs_0": np.zeros((0, 4), np.float32)})
 
 
 def test_forbidden_options_are_never_drawn(folders: Mapping[str, Path]) -> None:

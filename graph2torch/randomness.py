@@ -66,7 +66,8 @@ def needed_nodes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 def pin(proto: onnx.ModelProto, draws: Sequence[str]) -> onnx.ModelProto:
     """A copy of the graph with its draws as inputs."""
-    pinned: onnx.ModelProto = onnx.ModelProto.FromString(proto.SerializeToString())
+    pinned = onnx.ModelProto()
+    pinned.CopyFrom(proto)
     graph, taken = pinned.graph, set(draws)
     drawn = [not taken.isdisjoint(node.output) for node in graph.node]
     for node in compress(graph.node, drawn):
@@ -167,7 +168,8 @@ class Randomness:
         self.wanted = list(dict.fromkeys([*(n.input[0] for n in self.nodes), *probes, *chosen_from, *beside]))
         self.session: Any = None
         if self.wanted:
-            probe = onnx.ModelProto.FromString(proto.SerializeToString())
+            probe = onnx.ModelProto()
+            probe.CopyFrom(proto)
             del probe.graph.output[:]
             probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in self.wanted)
             self.session = session(probe, True, "the original")

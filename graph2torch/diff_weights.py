@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -217,11 +217,12 @@ def max_ulps(a: Array, b: Array) -> int | None:
     if a.dtype != b.dtype or a.dtype.kind != "f" or np.isnan(a).any() or np.isnan(b).any():
         return None
     x, y = _ordered(a), _ordered(b)
-    apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)  # modulo 2⁶⁴: right for float64 as well
-    return int(np.max(apart, initial=np.uint64(0)))
+    unsigned = f"u{a.dtype.itemsize}"
+    apart = np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)  # modulo 2ⁿ: right for numbers of either sign
+    return int(np.max(apart, initial=0))
 
 
-def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.signedinteger[Any]]]:
     """Floats as integers in the same order, neighbours one apart, −0 equal to 0."""
-    bits = np.ascontiguousarray(a).view(_INTEGERS[a.dtype.itemsize]).astype(np.int64)
-    return np.where(bits < 0, -(bits & np.iinfo(_INTEGERS[a.dtype.itemsize]).max), bits)
+    bits = np.ascontiguousarray(a).view(_INTEGERS[a.dtype.itemsize])
+    return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)

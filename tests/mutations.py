@@ -45,6 +45,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("normalizer/layer.py", "constant", "torch.tensor(1)"): "where the steps start before weights are loaded",
     ("lstm/layer.py", "constant", "dropout=0.0"): "torch.lstm drops nothing unless it trains",
     ("linear/rule.py", "order", "(weight, bias)"): "the order in which its tensors are listed",
+    ("entity_embedding/rule.py", "order", "(weight, bias)"): "the order in which its tensors are listed",
 }
 
 

@@ -539,6 +539,46 @@ def bench(
     raise typer.Exit(1 if found.differs else 0)
 
 
+@app.command(
+    epilog="Exit status: 0 no case failed; 1 some did; 2 trouble, and no case was tried; 3 the device asked for is not usable; 130 interrupted."
+)
+@guarded
+def selftest(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
+    original: Annotated[
+        Path | None,
+        typer.Argument(help="The .onnx it was built from; default: where it lay at the build.", show_default=False),
+    ] = None,
+    log: Annotated[Path | None, typer.Option("--log", help="Write a line for each case to this file.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the log.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything that is random.")] = 20240611,
+    rules: RulesOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Have a policy that was built try everything it can: acting, sampling, memory, masks, half precision, re-export, the device."""
+    from graph2torch.files import check_file, write_file
+
+    if log is not None:
+        check_file(log, force, "--log")
+    from graph2torch.selftest import log as log_of
+    from graph2torch.selftest import report
+    from graph2torch.selftest import selftest as try_all
+
+    with Progress(as_json) as note:
+        there = asked_for(device, note)
+        found = try_all(folder, original, device=there, seed=seed, rules=tuple(rules or ()), progress=note)
+    if log is not None:
+        write_file(log, log_of(found).encode("utf-8", "backslashreplace"), force, "--log")
+    if as_json:
+        print_json(report(found))
+    else:
+        from graph2torch.show.selftest import show_selftest
+
+        show_selftest(found)
+    raise typer.Exit(0 if found.passed else 1)
+
+
 # ---------------------------------------------------------------------------------------------- running it
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

@@ -23,7 +23,7 @@ from .graph import Model, check_memory, load
 from .observations import SEED, batch_of, observation
 from .prune import pruned, undrawn_outputs
 from .runtime import session
-from .text import one_line, printable, quoted
+from .text import one_line, quoted
 
 if TYPE_CHECKING:
     import torch
@@ -109,11 +109,7 @@ def bench_folder(
 
     opened = open_folder(folder, ("rebuilt.onnx",))
     model = load(path := opened.find_original(original))
-    if model.sha256 != opened.original:
-        raise FolderError(
-            f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from: its sha256 is {model.sha256[:12]}…, the report's "
-            f"{printable(opened.original[:12])}…. Give the original .onnx as second argument, or build again."
-        )
+    opened.check_original(path, model.sha256)
     rebuilt = load(opened.path / "rebuilt.onnx")
     fixed = batch_of(opened.contract.inputs)
     rows: list[Row] = []

@@ -35,7 +35,6 @@ from .runtime import session
 from .sampling import Sampling, check_sampling
 from .search import Bounds, reach_bounds
 from .spec import Block, PolicySpec
-from .text import printable, quoted
 from .torchside import TorchSide
 from .verify import EQUAL, Judge, Level, Verification
 
@@ -132,11 +131,7 @@ def verify_folder(
     progress("reading the original")
     path = opened.find_original(original)
     recognised = recognise(path, rules)
-    if recognised.model.sha256 != opened.original:
-        raise FolderError(
-            f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from: its sha256 is {recognised.model.sha256[:12]}…, "
-            f"the report's {printable(opened.original[:12])}…. Give the original .onnx as second argument, or build again."
-        )
+    opened.check_original(path, recognised.model.sha256)
     if recognised.spec.unexplained:
         raise UnsupportedGraph(unbuildable(recognised))
     given = None if observations is None else complete(read_observations(observations, recognised.spec.inputs), recognised.spec.inputs)

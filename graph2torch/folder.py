@@ -17,7 +17,7 @@ from .contract import Contract, contract
 from .errors import FolderError
 from .files import read_file
 from .module import import_source
-from .text import one_line, quoted
+from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +87,14 @@ class Folder:
                 f"The original is no longer at {quoted(str(found))}, where it lay at the build; give the .onnx as second argument."
             )
         return found
+
+    def check_original(self, path: Path, sha256: str) -> None:
+        """FolderError unless the file at `path`, with this sha256, is the one that the folder was built from."""
+        if sha256 != self.original:
+            raise FolderError(
+                f"{quoted(str(path))} is not the file that {quoted(str(self.path))} was built from: its sha256 is {sha256[:12]}…, the report's "
+                f"{printable(self.original[:12])}…. Give the original .onnx as second argument, or build again."
+            )
 
 
 def open_folder(path: str | Path, needed: Sequence[str] = TO_ACT, besides: Sequence[str] = ()) -> Folder:

@@ -18,7 +18,7 @@ import onnx
 from .build import MAX_BUILT, Recognised, recognise, unbuildable, versions
 from .canonical import canonicalise
 from .device import threads
-from .errors import FolderError, TargetError, UnsupportedGraph
+from .errors import TargetError, UnsupportedGraph
 from .export import EXPORTERS, export
 from .figures import TOLERANCE, Figures, Tally, finite
 from .files import check_file, where, write_file
@@ -145,10 +145,7 @@ def export_folder(
     progress("reading the original")
     path = opened.find_original(original)
     recognised = recognise(path, rules, MAX_BUILT)
-    if recognised.model.sha256 != opened.original:
-        raise FolderError(
-            f"{quoted(str(path))} is not the file that {quoted(str(folder))} was built from; give the original .onnx as second argument, or build again."
-        )
+    opened.check_original(path, recognised.model.sha256)
     if recognised.spec.unexplained:
         raise UnsupportedGraph(unbuildable(recognised))
     check_memory(recognised.model.proto, where(recognised.model.path))

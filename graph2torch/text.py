@@ -48,6 +48,11 @@ def one_line(message: str, limit: int = 300) -> str:
     return printable(" ".join(message[: 20 * limit].split()), limit)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 number`, `1,234 numbers`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def docstring(text: str) -> str:
     """`text` as it may stand between triple quotes, on lines of its own: what it says when run is `text` again.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graph2torch.text import printable
+from graph2torch.text import counted, printable
 
-from .page import Page, counted
+from .page import Page
 
 if TYPE_CHECKING:
     from graph2torch.bench import Bench, Row

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from graph2torch.inspect import source_of, unmatched
 from graph2torch.pair import too_far
-from graph2torch.text import printable, quoted
+from graph2torch.text import counted, printable, quoted
 
 if TYPE_CHECKING:
     from graph2torch.bind import Binding, Bindings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 from .device import show_device_check
 from .figures import figures_table, runs_of
-from .page import Page, counted
+from .page import Page
 from .pair import MEANINGS, show_beside, show_cause
 from .parts import covered
 

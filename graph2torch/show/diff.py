@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from graph2torch.diff import Difference, File, GraphDifference
 from graph2torch.diff_numbers import Numbers
 from graph2torch.diff_weights import Weight, Weights
-from graph2torch.text import printable, quoted
+from graph2torch.text import counted, printable, quoted
 
 from .figures import figures_table, runs_of, ulps
-from .page import Page, counted, sizes_of
+from .page import Page, sizes_of
 
 if TYPE_CHECKING:
     from graph2torch.diff_checkpoints import CheckpointDifference, ModuleDifference

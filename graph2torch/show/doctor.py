@@ -5,8 +5,9 @@ from __future__ import annotations
 from graph2torch import __version__
 from graph2torch.doctor import Examination, Package
 from graph2torch.probe import Status, explain, lacking
+from graph2torch.text import counted
 
-from .page import Page, counted
+from .page import Page
 
 
 def show_examination(found: Examination) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph2torch.inspect import VARIANCE_LIMIT, Found
-from graph2torch.text import printable, quoted
+from graph2torch.text import counted, printable, quoted
 
-from .page import Page, counted, fixed_values, megabytes, shortly, sizes_of, spread_of
+from .page import Page, fixed_values, megabytes, shortly, sizes_of, spread_of
 from .pair import MEANINGS, show_beside, show_cause
 from .parts import covered, named, nearest
 

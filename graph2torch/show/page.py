@@ -92,11 +92,6 @@ class Page:
                 self.line(text, style="yellow")
 
 
-def counted(count: int, what: str) -> str:
-    """`1 number`, `1,234 numbers`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def megabytes(found: Mapping[str, Any]) -> str:
     return f"{found['megabytes']:.2f} MB ({found['bytes']:,} bytes)"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graph2torch.inspect import Found
-from graph2torch.text import printable
+from graph2torch.text import counted, printable
 
-from .page import Page, counted
+from .page import Page
 from .parts import covered, named, nearest
 
 

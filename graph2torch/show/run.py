@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graph2torch.text import printable
+from graph2torch.text import counted, printable
 
-from .page import Page, counted
+from .page import Page
 
 SHOWN = 8  # rows
 

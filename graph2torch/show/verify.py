@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graph2torch.deep import STEPS, steps_shown
 from graph2torch.precision import ACCEPTABLE, CHANGED, RECOMMENDED
-from graph2torch.text import printable
+from graph2torch.text import counted, printable
 from graph2torch.verify import EQUAL
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 from .build import LEVELS, show_parting, show_reason
 from .device import show_device_check
 from .figures import figures_table
-from .page import Page, counted
+from .page import Page
 
 
 def show_verification(found: Deep) -> None:

@@ -222,8 +222,31 @@ def selftest(
 
     from .selftest_cases import CASES
 
+    place, results = device or cpu(), []
+    with threads(), exact(place), torch.random.fork_rng(devices=[]):
+        progress("reading the original")
+        subject = open_subject(folder, original, place, seed, rules)
+        for number, (group, name, run) in enumerate(CASES, 1):
+            progress(f"{number} of {len(CASES)}: {group}, {name}")
+            results.append(tried(group, name, run, subject))
+    return SelfTest(
+        str(folder),
+        subject.contract.title,
+        str(subject.recognised.model.path),
+        place.name,
+        place.simulated,
+        subject.folder.changed,
+        seed,
+        tuple(results),
+        versions(),
+    )
+
+
+def open_subject(
+    folder: str | Path, original: str | Path | None, device: Device, seed: int = SEED, rules: tuple[str | Path, ...] = ()
+) -> Subject:
+    """What is to be tried, as `selftest` has it. Runs model.py."""
     opened = open_folder(folder, ("rebuilt.onnx",), [name for name in FILES if name != "report.json"])
-    progress("reading the original")
     path = opened.find_original(original)
     recognised = recognise(path, rules)
     opened.check_original(path, recognised.model.sha256)
@@ -232,24 +255,7 @@ def selftest(
     rebuilt = load(opened.path / "rebuilt.onnx")
     for proto, what in ((recognised.model.proto, "the original"), (rebuilt.proto, "rebuilt.onnx")):
         check_memory(proto, what)
-    place = device or cpu()
-    results = []
-    with threads(), exact(place), torch.random.fork_rng(devices=[]):
-        subject = Subject(opened, recognised, rebuilt, place, seed)
-        for number, (group, name, run) in enumerate(CASES, 1):
-            progress(f"{number} of {len(CASES)}: {group}, {name}")
-            results.append(tried(group, name, run, subject))
-    return SelfTest(
-        str(folder),
-        opened.contract.title,
-        str(path),
-        place.name,
-        place.simulated,
-        opened.changed,
-        seed,
-        tuple(results),
-        versions(),
-    )
+    return Subject(opened, recognised, rebuilt, device, seed)
 
 
 def tried(group: str, name: str, run: Callable[[Subject], str | Measured], subject: Subject) -> Result:

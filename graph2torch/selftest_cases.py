@@ -258,7 +258,7 @@ def _(s: Subject) -> str:
     if not any(isinstance(size, int) for size in next(i for i in s.contract.inputs if i.name == name).shape[1:]):
         raise NotApplicableError("the graph leaves its size free")
     wide = np.zeros((*feed[name].shape[:-1], feed[name].shape[-1] + 1), feed[name].dtype)
-    return check_refused(lambda: s.runner().act(feed | {name: wide}), quoted(name))
+    return check_refused(lambda: s.runner().act(feed | {name: wide}), quoted(name), str(list(wide.shape)))
 
 
 def _spoilt(s: Subject, value: float) -> str:
@@ -400,7 +400,9 @@ def _(s: Subject) -> str:
     _spread(s)
     s.need_agents()
     runner = s.runner()
-    return check_other(_sample(s, runner=runner), _sample(s, runner=runner), "the same observations a step later")
+    first = _sample(s, runner=runner)
+    runner.reset()  # the memory, not the noise
+    return check_other(first, _sample(s, runner=runner), "the same observations a step later")
 
 
 @case("sampled", "each agent has noise of its own")

@@ -22,6 +22,7 @@ from graph2torch.module import build_module
 from graph2torch.observations import observation
 from graph2torch.on_device import check_on_device
 from graph2torch.run import Runner, act_on
+from graph2torch.selftest import log, selftest
 from graph2torch.show.verify import show_verification
 from tests.commands import check_trouble, run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
@@ -109,6 +110,18 @@ def test_a_folder_is_judged_there(device: Device, tmp_path: Path) -> None:
     assert found.blocks and found.drift and found.sampling is not None
     assert report(found)["device"]["simulated"] == device.simulated
     show_verification(found)
+
+
+@pytest.mark.parametrize("family", ["hybrid", "lstm"])
+def test_the_self_test(device: Device, tmp_path: Path, family: str) -> None:
+    """`selftest --device`: the cases about devices apply and nothing fails; a simulated one has no times."""
+    model = tiny_policy(**FAMILIES[family])
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
+    found = selftest(tmp_path / "out", device=device)
+    assert [r for r in found.results if r.status == "failed"] == []
+    assert {r.status for r in found.results if r.group in ("device", "devices' transfer")} == {"passed"}
+    assert {r.status for r in found.results if r.group == "latency"} == {"not applicable" if device.simulated else "measured"}
+    assert ("simulated" in log(found)) == device.simulated
 
 
 @pytest.mark.parametrize("family", ["continuous", "hybrid", "lstm"])

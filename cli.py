@@ -463,7 +463,7 @@ def run(
         raise typer.BadParameter("goes with --fingerprint, and is one that it printed", param_hint="--expect")
     if obs == "-" and (fingerprint or as_json or output is not None or steps is not None or batch is not None):
         raise typer.BadParameter(
-            "'-' answers line by line, whatever comes; only --sample, --seed and how to compute go with it", param_hint="--obs"
+            "'-' answers line by line, whatever comes; only --sample, --seed and how to compute go with it", param_hint="--observations"
         )
     from graph2torch.actions_file import check_kind, written
     from graph2torch.files import check_file, write_file
@@ -611,6 +611,8 @@ def open_streams() -> None:
     """
     while os.open(os.devnull, os.O_RDWR) <= 2:  # takes the lowest free number
         pass
+    if sys.stdin is None:  # which typeshed doesn't know of
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -456,7 +456,7 @@ def act_on(
     steps, batch = steps or 1, batch or 1
     if batch > MAX_AGENTS:
         raise ActingError(f"More than {MAX_AGENTS:,} agents can't act at once.")
-    collected: list[Actions] = []
+    actions: Actions = {}
     for step in range(steps):
         if rows is None:
             feed = made_up(runner.contract.inputs, str(observations), batch, step, seed)
@@ -464,10 +464,18 @@ def act_on(
             feed = {name: value[step * batch : (step + 1) * batch] for name, value in rows.items()}
         if not feed and batch > 1:
             raise ActingError("The policy takes no observations, so it acts for one agent alone.")
-        collected.append(runner.act(feed, sample=sample, seed=seed))
-        if step == 0 and steps * sum(value.size for value in collected[0].values()) > MAX_NUMBERS:
-            raise ActingError(f"{steps:,} steps make more than {MAX_NUMBERS:,} numbers, which is the limit; take fewer.")
-    actions = {name: np.stack([one[name] for one in collected]) for name in collected[0]}
+        acted = runner.act(feed, sample=sample, seed=seed)
+        if step == 0:
+            if steps * sum(value.size for value in acted.values()) > MAX_NUMBERS:
+                raise ActingError(f"{steps:,} steps make more than {MAX_NUMBERS:,} numbers, which is the limit; take fewer.")
+            actions = {name: np.empty((steps, *value.shape), value.dtype) for name, value in acted.items()}
+        for name, value in acted.items():  # copied: an array of its own for each step takes a kilobyte
+            if value.shape != actions[name].shape[1:]:
+                raise ActingError(
+                    f"The output {quoted(name)} is {list(value.shape)} at step {step} and was {list(actions[name].shape[1:])} before; "
+                    "such a policy acts for one step at a time here."
+                )
+            actions[name][step] = value
     return Acted(str(observations), sample, seed, steps, batch, actions)
 
 

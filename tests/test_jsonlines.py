@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -102,3 +103,24 @@ def test_every_answer_is_there_before_the_next_line_is_read(folders: Mapping[str
         process.stdin.close()
         assert process.wait(60) == 2
         assert process.stderr.read().startswith("graph2torch: line 4 of the input")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes a file by its number")
+def test_no_input_is_no_line(folders: Mapping[str, Path]) -> None:
+    """Nothing to read, and not even a stream to read it from."""
+    command = [sys.executable, str(ROOT / "cli.py"), "run", str(folders["hybrid"]), "--observations", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=lambda: os.close(0), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the exit status of a pipe that nobody reads")
+def test_who_reads_the_answers_may_leave(folders: Mapping[str, Path]) -> None:
+    command = [sys.executable, str(ROOT / "cli.py"), "run", str(folders["hybrid"]), "--observations", "-"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    text = '{"obs_0": [1, 2, 3, 4]}\n' * 3
+    done = subprocess.run(command, input=text, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, "")

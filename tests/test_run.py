@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,17 @@ def test_a_sample_depends_on_its_place_alone(folders: Mapping[str, Path], family
     assert not same(first, other)
 
 
-def test_a_batch_of_64_is_64_batches_of_one(folders: Mapping[str, Path]) -> None:
-    acted = act_on(Runner.load(folders["hybrid"]), "random", steps=3, batch=64, sample=True, seed=5)
-    alone = Runner.load(folders["hybrid"])
-    again = act_on(Runner.load(folders["hybrid"], group=1), "random", steps=3, batch=64, sample=True, seed=5)
-    assert same(acted.actions, again.actions)
-    fed = [act_on(alone, "random", steps=1, batch=64, sample=True, seed=5)]
-    assert same({k: v[:1] for k, v in acted.actions.items()}, fed[0].actions)
+@pytest.mark.parametrize("family", ["hybrid", "lstm"])
+def test_a_batch_of_64_is_64_batches_of_one(folders: Mapping[str, Path], family: str) -> None:
+    """Through three steps, each agent by a runner of its own that never hears of the others."""
+    together = Runner.load(folders[family])
+    feeds = [observed(together, 64, step) for step in range(3)]
+    acted = [together.act(feed, sample=True, seed=5) for feed in feeds]
+    for agent in range(64):
+        alone, rows = Runner.load(folders[family]), slice(agent, agent + 1)
+        for feed, actions in zip(feeds, acted, strict=True):
+            one = alone.act({k: v[rows] for k, v in feed.items()}, sample=True, seed=5, agents=[agent])
+            assert same(one, {k: v[rows] for k, v in actions.items()}), agent
 
 
 def test_samples_are_what_the_policys_own_noise_makes(folders: Mapping[str, Path]) -> None:
@@ -217,6 +222,34 @@ def test_memory_does_not_grow_with_the_steps(folders: Mapping[str, Path]) -> Non
     finally:
         tracemalloc.stop()
     assert grown < 50_000  # 700 actions that were kept would be more
+
+
+def test_the_arrays_of_a_step_are_gone_when_the_next_is_over(folders: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many steps hold their actions and no more: each array would hold its tensor."""
+    runner = Runner.load(folders["lstm"])
+    act = runner.act
+    made: list[weakref.ref[Array]] = []
+    alive: list[int] = []
+
+    def watched(*arguments: Any, **options: Any) -> dict[str, Array]:
+        found = act(*arguments, **options)
+        alive.append(sum(reference() is not None for reference in made))
+        made.extend(weakref.ref(value) for value in found.values())
+        return found
+
+    monkeypatch.setattr(runner, "act", watched)
+    acted = act_on(runner, "random", steps=20, batch=2)
+    assert len(made) == 20 * len(acted.actions) and max(alive) <= len(acted.actions)
+    first = act_on(Runner.load(folders["lstm"]), "random", steps=1, batch=2).actions
+    assert same(first, {name: value[:1] for name, value in acted.actions.items()})
+
+
+def test_actions_of_another_shape_at_a_later_step_are_refused(folders: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner.load(folders["continuous"])
+    shapes = iter([(1, 2), (1, 1)])  # which numpy would spread over both
+    monkeypatch.setattr(runner, "act", lambda *_, **__: {"continuous_actions": np.zeros(next(shapes), np.float32)})
+    with pytest.raises(ActingError, match=r"\[1, 1\] at step 1 and was \[1, 2\]"):
+        act_on(runner, "random", steps=2)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.library import Library
 from torch.utils import _pytree as pytree
 from torch.utils import backend_registration
 
@@ -216,7 +217,7 @@ def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = N
 
 # once a process: a device of torch can be named, not renamed
 backend_registration._setup_privateuseone_for_python_backend("npu", backend_module=_Module())
-_LIBRARY: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("empty.memory_format", _empty, "PrivateUse1")
-_LIBRARY.impl("empty_strided", _empty_strided, "PrivateUse1")
-_LIBRARY.impl("_copy_from", lambda source, target, non_blocking=False: _copy(target, source), "PrivateUse1")
+_OPERATORS: Any = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+_OPERATORS.impl("empty.memory_format", _empty, "PrivateUse1")
+_OPERATORS.impl("empty_strided", _empty_strided, "PrivateUse1")
+_OPERATORS.impl("_copy_from", lambda source, target, non_blocking=False: _copy(target, source), "PrivateUse1")

@@ -30,7 +30,7 @@ from .diff_structure import Structure, compare_structure, places
 from .diff_weights import Weights, compare_weights
 from .errors import CheckpointError, Graph2TorchError, UnsupportedGraph
 from .figures import TOLERANCE
-from .files import where
+from .files import is_archive, where
 from .graph import Graph, Model, Node, draws_random, load
 from .interface import differences, lay, under_names
 from .isomorphism import Alignment, align, same_attributes
@@ -133,24 +133,13 @@ def diff(
 
     Raises Graph2TorchError if a file can't be read, or if two graphs that look the same can't be run.
     """
-    archives = [_is_archive(Path(p)) for p in (a, b)]
+    archives = [is_archive(Path(p)) for p in (a, b)]
     if all(archives):
         return _diff_checkpoints(Path(a), Path(b), progress)
     if any(archives):
         return _diff_pair(*((b, a) if archives[0] else (a, b)), rules=rules, progress=progress)
     progress(f"reading {where(Path(a))} and {where(Path(b))}")
     return diff_models(load(a), load(b), rules=rules, samples=samples, seed=seed, run=run, progress=progress)
-
-
-def _is_archive(path: Path) -> bool:
-    """Whether it is a .pt by its first bytes; whoever loads it says what else is wrong."""
-    try:
-        if not path.is_file():  # opening a pipe would wait for someone to write
-            return False
-        with path.open("rb") as file:
-            return file.read(2).startswith((b"PK", b"\x80"))
-    except (OSError, ValueError):
-        return False
 
 
 # ---------------------------------------------------------------------------------------------- two graphs

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from .figures import max_ulps
 from .graph import Array
 
 Relation = Literal[
     "differs", "transposed", "rounded to float16", "rounded to bfloat16", "the same numbers in another type", "reshaped", "another shape", "zero of the other sign"
 ]  # fmt: skip
 GLANCE = 64  # numbers that are looked at first
-_INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +210,3 @@ def _distance(a: Array, b: Array) -> tuple[int, float, float]:
         relative = np.where(apart == 0, 0.0, np.where(x == 0, 0.0, apart / np.abs(x)))
         relative[~np.isfinite(relative)] = np.inf
     return differing, float(np.max(apart, initial=0.0)), float(np.max(relative, initial=0.0))
-
-
-def max_ulps(a: Array, b: Array) -> int | None:
-    """The largest distance in units in the last place of one float type; None for other types, and if a NaN is among them."""
-    if a.dtype != b.dtype or a.dtype.kind != "f" or np.isnan(a).any() or np.isnan(b).any():
-        return None
-    x, y = _ordered(a), _ordered(b)
-    unsigned = f"u{a.dtype.itemsize}"
-    apart = np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)  # modulo 2ⁿ: right for numbers of either sign
-    return int(np.max(apart, initial=0))
-
-
-def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.signedinteger[Any]]]:
-    """Floats as integers in the same order, neighbours one apart, −0 equal to 0."""
-    bits = np.ascontiguousarray(a).view(_INTEGERS[a.dtype.itemsize])
-    return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)

@@ -11,6 +11,7 @@ import numpy as np
 from .graph import Array
 
 TOLERANCE = 1e-5
+_INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,16 @@ def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def max_ulps(a: Array, b: Array) -> int | None:
-    """The largest distance in float32 units in the last place; None if a NaN is among them or they aren't float32."""
-    if a.dtype != np.float32 or b.dtype != np.float32 or np.isnan(a).any() or np.isnan(b).any():
+    """The largest distance in units in the last place of one float type; None for other types, and if a NaN is among them."""
+    if a.dtype != b.dtype or a.dtype.kind != "f" or np.isnan(a).any() or np.isnan(b).any():
         return None
-    return int(np.max(np.abs(_ordered(a) - _ordered(b)), initial=0))
+    x, y = _ordered(a), _ordered(b)
+    unsigned = f"u{a.dtype.itemsize}"
+    apart = np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)  # modulo 2ⁿ: right for numbers of either sign
+    return int(np.max(apart, initial=0))
 
 
-def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """float32 as integers in the same order, neighbours one apart, −0 equal to 0."""
-    bits = np.ascontiguousarray(a).view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.signedinteger[Any]]]:
+    """Floats as integers in the same order, neighbours one apart, −0 equal to 0."""
+    bits = np.ascontiguousarray(a).view(_INTEGERS[a.dtype.itemsize])
+    return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)

@@ -48,6 +48,17 @@ def read_file(path: Path, what: str, error: type[Exception], limit: int = MAX_BY
     return data
 
 
+def is_archive(path: Path) -> bool:
+    """Whether it is a .pt by its first bytes: a zip archive, or a pickle as torch wrote before 1.6."""
+    try:
+        if not path.is_file():  # opening a pipe would wait for someone to write
+            return False
+        with path.open("rb") as file:
+            return file.read(2).startswith((b"PK", b"\x80"))
+    except (OSError, ValueError):
+        return False  # whoever loads it says what is wrong
+
+
 def check_file(path: Path, force: bool, option: str) -> None:
     """OutputError if the file `path` can't be written, before any work is done. `option`: how the user named it."""
     shown = quoted(str(path))

@@ -22,6 +22,7 @@ from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .errors import Graph2TorchError, ModelError
 from .figures import max_ulps
+from .files import is_archive
 from .graph import Array, load
 from .match import Engine, NearMiss, Refusal
 from .pair import judge, too_far
@@ -52,7 +53,7 @@ def inspect_file(path: str | Path, checkpoint: str | Path | None = None, rules: 
     Raises ModelError, UnsupportedGraph, CheckpointError or RuleError; a checkpoint of another network is a finding.
     """
     path = Path(path)
-    if checkpoint is None and _is_archive(path):
+    if checkpoint is None and is_archive(path):
         return {"kind": "pt", **inspect_checkpoint(load_checkpoint(path))}
     recognised = recognise(path, rules)
     graph = inspect_graph(recognised)
@@ -61,17 +62,6 @@ def inspect_file(path: str | Path, checkpoint: str | Path | None = None, rules: 
     _, family, _ = recognised.book.family(recognised.spec.graph)
     loaded = load_checkpoint(checkpoint, family.policy_module())
     return {"kind": "pair", "graph": graph, "checkpoint": inspect_checkpoint(loaded), "pair": inspect_pair(recognised, loaded)}
-
-
-def _is_archive(path: Path) -> bool:
-    """Whether it is a .pt by its first bytes: a zip archive, or a pickle as torch wrote before 1.6."""
-    try:
-        if not path.is_file():  # opening a pipe would wait for someone to write
-            return False
-        with path.open("rb") as file:
-            return file.read(2).startswith((b"PK", b"\x80"))
-    except (OSError, ValueError):
-        return False  # whoever loads it says what is wrong
 
 
 # ---------------------------------------------------------------------------------------------- an .onnx

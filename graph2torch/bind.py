@@ -14,7 +14,7 @@ import numpy as np
 
 from .checkpoint import Checkpoint
 from .errors import PairError
-from .figures import max_ulps
+from .figures import max_ulps, same_bits
 from .graph import Array, Graph
 from .spec import Block, Module, Parameter, PolicySpec, Rearrangement, Transform
 from .text import printable, quoted
@@ -405,11 +405,6 @@ def _table(spec: PolicySpec, prefixes: Mapping[int, str]) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------------------------------------- comparing arrays
-def same_bits(a: Array, b: Array) -> bool:
-    """Same type, shape and bits (−0 is not 0, and a NaN equals only its own bits)."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
 def compare(a: Array, b: Array) -> Disagreement:
     """How far `b` is from `a`, both of one shape."""
     bits = f"u{a.dtype.itemsize}"
@@ -432,4 +427,4 @@ def odd_values(tensors: Iterable[tuple[str, Array]]) -> list[str]:
     return found
 
 
-__all__ = ["STD_ULPS", "Binding", "Bindings", "Disagreement", "bind", "compare", "odd_values", "roots", "same_bits"]
+__all__ = ["STD_ULPS", "Binding", "Bindings", "Disagreement", "bind", "compare", "odd_values", "roots"]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .checkpoint import Modules, Plain, load_modules
-from .diff_weights import Weight, compare, same_bits
+from .diff_weights import Weight, compare
+from .figures import same_bits
 from .graph import Array
 from .text import quoted
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from .figures import max_ulps
+from .figures import max_ulps, same_bits
 from .graph import Array
 
 Relation = Literal[
@@ -112,11 +112,6 @@ def _several(
     """Initializers that have several initializers as partners."""
     found = {name: tuple(p for p in others if p in theirs) for name, others in partners.items() if name in own}
     return tuple((name, others) for name, others in found.items() if len(others) > 1)
-
-
-def same_bits(a: Array, b: Array) -> bool:
-    """Same type, shape and bits (−0 is not 0, and a NaN equals only its own bits)."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def compare(x: str, y: str, a: Array, b: Array, place: str = "") -> Weight:

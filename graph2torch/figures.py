@@ -95,6 +95,11 @@ def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(differ & ~(np.isnan(a) & np.isnan(b))).reshape(a.shape)
 
 
+def same_bits(a: Array, b: Array) -> bool:
+    """Same type, shape and bits (−0 is not 0, and a NaN equals only its own bits)."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
 def max_ulps(a: Array, b: Array) -> int | None:
     """The largest distance in units in the last place of one float type; None for other types, and if a NaN is among them."""
     if a.dtype != b.dtype or a.dtype.kind != "f" or np.isnan(a).any() or np.isnan(b).any():

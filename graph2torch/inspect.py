@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .bind import Binding, Bindings, bind, odd_values, roots, same_bits
+from .bind import Binding, Bindings, bind, odd_values, roots
 from .build import Recognised, recognise
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .errors import Graph2TorchError, ModelError
-from .figures import max_ulps
+from .figures import max_ulps, same_bits
 from .files import is_archive
 from .graph import Array, load
 from .match import Engine, NearMiss, Refusal

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import onnx
 
 from .device import Device, exact, threads
@@ -20,8 +19,8 @@ from .errors import DeviceError, UnsupportedGraph
 from .figures import TOLERANCE, Figures, Tally, finite
 from .graph import Array
 from .observations import like, quick
-from .randomness import Drawn, Randomness, choices_of, needed_draws, pin
-from .runtime import session
+from .randomness import Drawn
+from .reference import Reference
 from .spec import PolicySpec
 from .text import quoted
 from .torchside import TorchSide, cannot
@@ -86,25 +85,21 @@ def check_on_device(
     onnxruntime ran the original on nothing.
     """
     refuse_float64(module, spec, device)
-    draws = needed_draws(original)
-    choices = choices_of(spec.graph)
-    noises = Randomness(original, draws, [], choices)
-    judge = session(pin(original, draws), True, "the original")
+    reference = Reference(original, spec, seed)
+    choices = reference.choices
     names = [o.name for o in spec.outputs]
     against_cpu, against_original = ({name: Tally(name) for name in names} for _ in range(2))
     runs: list[str] = []
     with exact(device) as switches, threads() as count:
         here, there = TorchSide(module, spec), TorchSide(moved(module, device), spec, device.name)
         for case in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
-            feed = case.feed
-            noise = noises.draw(feed, np.random.default_rng([seed, *case.label.encode()]), 1.0)
-            expected = _run(judge, feed, dict(zip(draws, noise.drawn, strict=True))) if noise else None
-            if not case.torch or noise is None or expected is None:
+            answer = reference.answer(case) if case.torch else None
+            if answer is None:
                 continue
-            by_value = dict(zip(draws, noise.noise, strict=True))
-            for name, a, b, c in zip(names, expected, here.outputs(feed, by_value), there.outputs(feed, by_value), strict=True):
-                against_cpu[name].add(b, _settled(noise, choices, name, b, c))
-                against_original[name].add(a, _settled(noise, choices, name, a, c))
+            sides = here.outputs(case.feed, answer.by_value), there.outputs(case.feed, answer.by_value)
+            for name, a, b, c in zip(names, answer.outputs, *sides, strict=True):
+                against_cpu[name].add(b, _settled(answer.noise, choices, name, b, c))
+                against_original[name].add(a, _settled(answer.noise, choices, name, a, c))
             runs.append(case.label)
     if not runs:
         raise UnsupportedGraph(
@@ -136,14 +131,6 @@ def moved(module: Any, device: Device) -> Any:
 def _settled(noise: Drawn, choices: Mapping[str, Sequence[str]], name: str, a: Array, b: Array) -> Array:
     """Of two options that are equally good within the tolerance, either may be called the better one."""
     return noise.settle(choices[name], a, b) if name in choices else b
-
-
-def _run(judge: Any, feed: Mapping[str, Array], drawn: Mapping[str, Array]) -> list[Array] | None:
-    try:
-        expected: list[Array] = judge.run(None, {**feed, **drawn})
-    except Exception:  # the original itself can't do this batch
-        return None
-    return expected
 
 
 def refuse_float64(module: Any, spec: PolicySpec, device: Device) -> None:

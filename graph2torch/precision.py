@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
+from .errors import UnsupportedGraph
 from .figures import Figures, Tally, finite
 from .observations import Case
-from .randomness import Randomness, choices_of, needed_draws, pin
-from .runtime import session
+from .reference import Reference
 from .spec import PolicySpec
 from .text import quoted
 from .torchside import TorchSide
@@ -80,29 +80,22 @@ class PrecisionCheck:
 
 def check_precision(
     original: onnx.ModelProto, exact: TorchSide, half: TorchSide, dtype: str, spec: PolicySpec, cases: Iterable[Case], seed: int
-) -> PrecisionCheck | None:
-    """Runs all three on the ordinary cases and those of a file, on the same noise; None if the original runs none of them.
+) -> PrecisionCheck:
+    """Runs all three on the ordinary cases and those of a file, on the same noise. UnsupportedGraph if the original runs none of them.
 
     exact, half: the policy's modules, with weights in float32 and in `dtype`
     """
-    draws = needed_draws(original)
-    noises = Randomness(original, draws, [], choices_of(spec.graph))
-    judge = session(pin(original, draws), True, "the original")
+    judge = Reference(original, spec, seed)
     moving = {n: o.name for n, o in enumerate(spec.outputs) if o.constant is None}
     tallies, against = ({name: Tally(name) for name in moving.values()} for _ in range(2))
     changed = choices = lost = runs = 0
     for case in cases:
         if case.kind not in ("ordinary", "given") or case.carried:
             continue
-        noise = noises.draw(case.feed, np.random.default_rng([seed, *case.label.encode()]))
-        if noise is None:
+        answer = judge.answer(case)
+        if answer is None:
             continue
-        try:
-            expected = judge.run(None, {**case.feed, **dict(zip(draws, noise.drawn, strict=True))})
-        except Exception:  # the original itself can't do this batch
-            continue
-        by_value = dict(zip(draws, noise.noise, strict=True))
-        reference, found = exact.outputs(case.feed, by_value), half.outputs(case.feed, by_value)
+        reference, found = exact.outputs(case.feed, answer.by_value), half.outputs(case.feed, answer.by_value)
         for n, name in moving.items():
             a, b = reference[n], found[n]
             lost += int((np.isfinite(a) & ~np.isfinite(b)).sum()) if a.shape == b.shape else a.size
@@ -111,10 +104,13 @@ def check_precision(
                 changed += int((a != b).sum()) if a.shape == b.shape else a.size
             else:
                 tallies[name].add(a, b)
-                against[name].add(expected[n], b)
+                against[name].add(answer.outputs[n], b)
         runs += 1
     if not runs:
-        return None
+        raise UnsupportedGraph(
+            f"Nothing could be compared in {dtype}: onnxruntime ran the original on none of the inputs tried. Nothing is called good enough "
+            f"that was not looked at."
+        )
     figures = [tuple(t.figures() for t in group.values() if t.compared) for group in (tallies, against)]
     return PrecisionCheck(dtype, figures[0], figures[1], changed, choices, lost, runs, overflow(exact, dtype))
 

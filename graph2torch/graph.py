@@ -9,7 +9,6 @@ executed and nothing is written.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 import re
 from collections import Counter
@@ -30,6 +29,7 @@ from onnx import numpy_helper
 
 from .errors import ModelError, UnsupportedGraph
 from .files import MAX_BYTES, MAX_RANK, read_file, where
+from .order import topological
 from .text import one_line, printable, quoted
 
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -683,25 +683,13 @@ def read_attribute(attribute: onnx.AttributeProto, what: str | _Shown) -> Attrib
 def sort_nodes(nodes: tuple[Node, ...], known: Iterable[str], name: str) -> tuple[Node, ...]:
     """The nodes in topological order, in the file's order wherever that is one already. ModelError for a cycle."""
     producer = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
-    waiting: list[int] = [len({producer[v] for v in node.inputs if v in producer}) for node in nodes]
-    readers: dict[int, list[int]] = {}
-    for i, node in enumerate(nodes):
-        for source in {producer[v] for v in node.inputs if v in producer}:
-            readers.setdefault(source, []).append(i)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        current = heapq.heappop(ready)
-        order.append(current)
-        for reader in readers.get(current, ()):
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
+    before = [{producer[v] for v in node.inputs if v in producer} for node in nodes]
+    order = topological(before, range(len(nodes)))
     if len(order) < len(nodes):
-        at, seen = next(i for i, count in enumerate(waiting) if count), set[int]()
+        done = set(order)
+        at, seen = next(i for i in range(len(nodes)) if i not in done), set[int]()
         while at not in seen:  # up the stream, among nodes that wait, ends in the cycle itself
             seen.add(at)
-            at = next(source for v in nodes[at].inputs if v in producer and waiting[source := producer[v]])
+            at = next(source for v in nodes[at].inputs if v in producer and (source := producer[v]) not in done)
         raise ModelError(f"{name}: {nodes[at]} depends on its own output; a policy's graph has no cycles.")
     return tuple(nodes[i] for i in order)

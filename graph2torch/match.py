@@ -18,7 +18,6 @@ that grows with the graph; a search that needs more is given up, and the near mi
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ import onnx.parser
 
 from .errors import Graph2TorchError, RuleError
 from .graph import RANDOM, Array, Attribute, Graph, Node, read_attribute
+from .order import topological
 from .text import one_line, printable, quoted
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
@@ -271,25 +271,13 @@ def _lacking(claims: Sequence[Claim]) -> bool:
     return any(inner & claim.match.reads for claim in claims)
 
 
-def _in_order(graph: Graph, claims: Sequence[Claim]) -> Iterator[Claim]:
+def _in_order(graph: Graph, claims: Sequence[Claim]) -> list[Claim]:
     """Each claim after those that make what it reads, otherwise by the graph's order of their last operators."""
     place = {node.index: i for i, node in enumerate(graph.nodes)}
     maker = {value: i for i, claim in enumerate(claims) for value in claim.match.makes}
     before = [{maker[v] for v in claim.match.reads if v in maker} for claim in claims]
-    after: dict[int, list[int]] = {}
-    for i, makers in enumerate(before):
-        for j in makers:
-            after.setdefault(j, []).append(i)
     last = [max(place[n.index] for n in claim.match.nodes) for claim in claims]
-    ready = [(last[i], i) for i, makers in enumerate(before) if not makers]
-    heapq.heapify(ready)
-    while ready:
-        _, i = heapq.heappop(ready)
-        yield claims[i]
-        for j in after.get(i, ()):
-            before[j].discard(i)
-            if not before[j]:
-                heapq.heappush(ready, (last[j], j))
+    return [claims[i] for i in topological(before, last)]
 
 
 class Engine:

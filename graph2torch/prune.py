@@ -22,7 +22,8 @@ def pruned(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
         raise UnsupportedGraph(f"The graph has no output {', '.join(map(quoted, sorted(missing)))}; keep some that it has.")
     if not outputs:
         raise UnsupportedGraph("A graph without outputs computes nothing; keep at least one of them.")
-    left: onnx.ModelProto = onnx.ModelProto.FromString(proto.SerializeToString())
+    left = onnx.ModelProto()
+    left.CopyFrom(proto)
     graph, kept = left.graph, set(outputs)
     shown = [o for o in graph.output if o.name in kept]
     del graph.output[:]
@@ -31,9 +32,11 @@ def pruned(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
     del graph.node[:]
     graph.node.extend(nodes)
     read = kept.union(*(node.input for node in nodes))
-    held = [t for t in graph.initializer if t.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(held)
+    gone = {t.name for t in graph.initializer} - read
+    for values in (graph.initializer, graph.input):  # before IR version 4 an initializer is an input as well
+        held = [v for v in values if v.name not in gone]
+        del values[:]
+        values.extend(held)
     made = {value for node in nodes for value in node.output}
     told = [v for v in graph.value_info if v.name in made]
     del graph.value_info[:]

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from .errors import TargetError
 from .graph import RANDOM, Array, Graph, read_graph
+from .prune import pruned
+from .randomness import needed_nodes
 from .text import quoted
 
 # In half precision: layers that have weights, and what stands between them without widening the range of its operands.
@@ -36,33 +38,19 @@ def restricted(proto: onnx.ModelProto, kept: Collection[str], batch: int | None 
     Inputs and constants that only the others needed are gone; inputs that no output needed stay, since callers feed them.
     TargetError if an input is fixed to another batch.
     """
-    copy: onnx.ModelProto = onnx.ModelProto.FromString(proto.SerializeToString())
-    graph = copy.graph
-    before = _needed(graph)
-    for index in reversed([i for i, o in enumerate(graph.output) if o.name not in kept]):
-        del graph.output[index]
-    needed = _needed(graph)
-    for index in reversed([i for i, n in enumerate(graph.node) if needed.isdisjoint(n.output)]):
-        del graph.node[index]
-    for values in (graph.input, graph.initializer):
-        for index in reversed([i for i, v in enumerate(values) if v.name in before and v.name not in needed]):
-            del values[index]
+    copy = pruned(proto, [o.name for o in proto.graph.output if o.name in kept])
+    graph, before, needed = copy.graph, _read(proto), _read(copy)
+    for index in reversed([i for i, v in enumerate(graph.input) if v.name in before and v.name not in needed]):
+        del graph.input[index]
     del graph.value_info[:]  # sizes in it may no longer be so
     if batch is not None:
         _fix_batch(graph, batch)
     return copy
 
 
-def _needed(graph: onnx.GraphProto) -> set[str]:
-    makers = {value: node for node in graph.node for value in node.output if value}
-    todo, needed = [o.name for o in graph.output], set[str]()
-    while todo:
-        value = todo.pop()
-        if value not in needed:
-            needed.add(value)
-            if value in makers:
-                todo += [v for v in makers[value].input if v]
-    return needed
+def _read(proto: onnx.ModelProto) -> set[str]:
+    """The values that some output needs, outputs included."""
+    return {o.name for o in proto.graph.output}.union(*(node.input for node in needed_nodes(proto)))
 
 
 def _fix_batch(graph: onnx.GraphProto, batch: int) -> None:
@@ -140,7 +128,7 @@ def halved(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     del copy.graph.node[:]
     copy.graph.node.extend(copies)
     del copy.graph.value_info[:]
-    needed = _needed(copy.graph)
+    needed = _read(copy)
     for place in reversed([i for i, t in enumerate(copy.graph.initializer) if t.name not in needed]):  # in float32, no longer read
         del copy.graph.initializer[place]
     return copy, len(chosen)

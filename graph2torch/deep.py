@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .causes import Cause
     from .divergence import Divergence
 
-REPORT_BYTES = 2**26
 ROWS = 16  # that are run one by one and together
 
 

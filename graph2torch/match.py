@@ -19,7 +19,7 @@ that grows with the graph; a search that needs more is given up, and the near mi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -553,6 +553,3 @@ def _same_value(wanted: Array, given: Array) -> bool:
 
 def _shown(value: Array) -> str:
     return str(value.reshape(-1)[0]) if value.size == 1 else f"a tensor of shape {list(value.shape)}"
-
-
-Check = Callable[[Match], "Refusal | None"]

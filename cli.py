@@ -35,6 +35,12 @@ def watch() -> None:
             signal.signal(signal.SIGINT, interrupted)
 
 
+def unwatch() -> None:
+    """From here on Ctrl-C comes too late: all is done, and while Python ends it would look as if it were not."""
+    if signal.getsignal(signal.SIGINT) is interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 if __name__ == "__main__":
     watch()  # here already: importing typer takes a while
 
@@ -626,7 +632,10 @@ def main() -> None:
     gc.set_threshold(50_000)  # imports make many objects that stay: looking through them every 700 is a twentieth of a short command
     open_streams()
     watch()
-    app()
+    try:
+        app()
+    finally:
+        unwatch()
 
 
 if __name__ == "__main__":

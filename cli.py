@@ -47,7 +47,7 @@ if __name__ == "__main__":
 import typer  # noqa: E402
 
 if TYPE_CHECKING:
-    from graph2torch.device import Device
+    from graph2torch.devices.device import Device
 
 P = ParamSpec("P")
 
@@ -210,7 +210,7 @@ def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
     """The device, if it is another than the CPU; torch isn't imported for the CPU alone."""
     if device == "cpu":
         return None
-    from graph2torch.device import resolve
+    from graph2torch.devices.device import resolve
     from graph2torch.text import printable
 
     note(f"trying {printable(device, 20)}")
@@ -266,7 +266,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Judge a folder that build wrote against its original again, on much more: edges, masks, memory, samples, block by block."""
-    from graph2torch.deep import report, verify_folder
+    from graph2torch.judge.deep import report, verify_folder
 
     with Progress(as_json) as note:
         there = asked_for(device, note)
@@ -323,7 +323,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write the policy for a target (ONNX for another opset, deterministic, fixed batch, half; torch.export, AOTInductor, TorchScript)."""
-    from graph2torch.target import Target, export_folder, format_of, report
+    from graph2torch.target.target import Target, export_folder, format_of, report
 
     target = Target(format_of(output, kind), deterministic_only, metadata, opset, batch, fp16, exporter, tolerance)
     with Progress(as_json) as note:
@@ -349,8 +349,8 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Tell in what two files differ: two graphs of any kind, two checkpoints, or a graph and a checkpoint."""
-    from graph2torch.diff import as_json as to_json
-    from graph2torch.diff import diff as compare
+    from graph2torch.diff.diff import as_json as to_json
+    from graph2torch.diff.diff import diff as compare
 
     with Progress(as_json) as note:
         found = compare(a, b, rules=tuple(rules or ()), samples=samples, seed=seed, run=run, progress=note)
@@ -406,7 +406,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Tell what this machine can do: versions, devices, onnxruntime, and what to do about what is wrong with them."""
-    from graph2torch.doctor import examine, report
+    from graph2torch.devices.doctor import examine, report
     from graph2torch.show.doctor import show_examination
 
     found = examine(device)
@@ -463,7 +463,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Act with a policy that was built: print its actions, write them to a file, or answer JSON lines."""
-    from graph2torch.fingerprint import EXACT, TOLERANT
+    from graph2torch.act.fingerprint import EXACT, TOLERANT
 
     if expect is not None and (not fingerprint or not (EXACT.fullmatch(expect) or TOLERANT.fullmatch(expect))):
         raise typer.BadParameter("goes with --fingerprint, and is one that it printed", param_hint="--expect")
@@ -471,7 +471,7 @@ def run(
         raise typer.BadParameter(
             "'-' answers line by line, whatever comes; only --sample, --seed and how to compute go with it", param_hint="--observations"
         )
-    from graph2torch.actions_file import check_kind, written
+    from graph2torch.act.actions_file import check_kind, written
     from graph2torch.files import check_file, write_file
 
     if output is not None:
@@ -479,8 +479,8 @@ def run(
         check_file(output, force, "--output")
     import torch
 
-    from graph2torch.device import thread_count
-    from graph2torch.run import Runner, act_on, document
+    from graph2torch.act.run import Runner, act_on, document
+    from graph2torch.devices.device import thread_count
 
     with Progress(as_json) as note:
         there = asked_for(device, note)
@@ -489,7 +489,7 @@ def run(
     if runner.changed:
         sys.stderr.write(f"graph2torch: {' and '.join(runner.changed)} changed since the build; going on with what is there.\n")
     if obs == "-":
-        from graph2torch.jsonlines import serve
+        from graph2torch.act.jsonlines import serve
 
         serve(runner, sys.stdin.buffer, sys.stdout, sample=sample, seed=seed)
         return
@@ -501,7 +501,7 @@ def run(
         write_file(output, written(output, acted, found), force, "--output")
     agrees = None
     if fingerprint:
-        from graph2torch.fingerprint import fingerprint as fingerprint_of
+        from graph2torch.act.fingerprint import fingerprint as fingerprint_of
 
         mark = fingerprint_of(acted.actions)
         agrees = None if expect is None else mark.agrees(expect)
@@ -567,9 +567,9 @@ def selftest(
 
     if log is not None:
         check_file(log, force, "--log")
-    from graph2torch.selftest import log as log_of
-    from graph2torch.selftest import report
-    from graph2torch.selftest import selftest as try_all
+    from graph2torch.selftest.selftest import log as log_of
+    from graph2torch.selftest.selftest import report
+    from graph2torch.selftest.selftest import selftest as try_all
 
     with Progress(as_json) as note:
         there = asked_for(device, note)

@@ -37,8 +37,8 @@ STAGES = {
     "emit": ("graph2torch.build", "emit"),
     "module": ("graph2torch.module", "build_module"),
     "export": ("graph2torch.export", "export"),
-    "align": ("graph2torch.isomorphism", "align"),
-    "verify": ("graph2torch.verify", "verify"),
+    "align": ("graph2torch.judge.isomorphism", "align"),
+    "verify": ("graph2torch.judge.verify", "verify"),
     "write": ("graph2torch.build", "write"),
 }
 

@@ -21,7 +21,7 @@ from benchmarks.measure import table, versions, write_json  # noqa: E402
 from graph2torch.build import build_policy  # noqa: E402
 from graph2torch.errors import Graph2TorchError  # noqa: E402
 from graph2torch.module import build_module  # noqa: E402
-from graph2torch.target import Target, export_module  # noqa: E402
+from graph2torch.target.target import Target, export_module  # noqa: E402
 
 COLUMNS = ("graph", "bits", "close", "differs", "refused")
 

@@ -254,7 +254,7 @@ def asked(tool: str, python: str, paths: list[Path]) -> list[dict[str, Any]]:
 def same_graph(a: Path, b: Path) -> bool:
     from graph2torch.canonical import canonicalise
     from graph2torch.graph import load
-    from graph2torch.isomorphism import align
+    from graph2torch.judge.isomorphism import align
 
     return align(*(canonicalise(load(p).graph) for p in (a, b))).isomorphic
 

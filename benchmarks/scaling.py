@@ -177,7 +177,7 @@ def measured(model: Path, other: Path) -> dict[str, float]:
     """Seconds of each stage in this process, and its peak of memory in MiB."""
     canonicalise = importlib.import_module("graph2torch.canonical").canonicalise
     load = importlib.import_module("graph2torch.graph").load
-    align = importlib.import_module("graph2torch.isomorphism").align
+    align = importlib.import_module("graph2torch.judge.isomorphism").align
     match_rules = importlib.import_module("graph2torch.match").match_rules
     book = importlib.import_module("graph2torch.rulebook").load_rules()
     rules = [rule for rule in book.rules if rule.family == "mlagents"]
@@ -200,7 +200,7 @@ def measured(model: Path, other: Path) -> dict[str, float]:
         raise SystemExit(f"{model.name} is not found to be the same as its disguised copy: {alignment.refusal}")
     del alignment
     models = load(model), load(other)
-    found = timed(TWO, importlib.import_module("graph2torch.diff").diff_models, *models, run=False)
+    found = timed(TWO, importlib.import_module("graph2torch.diff.diff").diff_models, *models, run=False)
     if not found.equal:
         raise SystemExit(f"{model.name} is not told to be the same as its disguised copy: {found.verdict}")
     return {**figures, "peak_mib": peak()}

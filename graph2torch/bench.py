@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from .device import threads
+from .act.folder import Folder, open_folder
+from .devices.device import threads
 from .errors import FolderError, Graph2TorchError, UnsupportedGraph
-from .figures import TOLERANCE, Tally
-from .folder import Folder, open_folder
 from .graph import Model, check_memory, load
-from .observations import SEED, batch_of, observation
-from .prune import pruned, undrawn_outputs
-from .runtime import session
+from .judge.figures import TOLERANCE, Tally
+from .judge.observations import SEED, batch_of, observation
+from .judge.runtime import session
+from .target.prune import pruned, undrawn_outputs
 from .text import one_line, quoted
 
 if TYPE_CHECKING:

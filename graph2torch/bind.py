@@ -14,8 +14,8 @@ import numpy as np
 
 from .checkpoint import Checkpoint
 from .errors import PairError
-from .figures import max_ulps, same_bits
 from .graph import Array, Graph
+from .judge.figures import max_ulps, same_bits
 from .spec import Block, Module, Parameter, PolicySpec, Rearrangement, Transform
 from .text import printable, quoted
 

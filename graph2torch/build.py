@@ -19,15 +19,15 @@ import onnx
 from safetensors.numpy import save
 
 from . import __version__
+from .act.contract import to_json
 from .bind import Bindings, Weights, bind
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
-from .contract import to_json
 from .emit import Provenance, emit
 from .errors import OutputError, PairError, UnsupportedGraph
-from .figures import finite
 from .files import deferred, where
 from .graph import MAX_NODES, Array, Graph, Model, check_memory, load, read_graph
+from .judge.figures import finite
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
@@ -35,11 +35,11 @@ from .spec import PolicySpec
 from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
-    from .causes import Cause
-    from .device import Device
-    from .divergence import Divergence
-    from .on_device import DeviceCheck
-    from .verify import Verification
+    from .devices.device import Device
+    from .devices.on_device import DeviceCheck
+    from .judge.causes import Cause
+    from .judge.divergence import Divergence
+    from .judge.verify import Verification
 
 MAX_BUILT = (
     5_000  # nodes; a policy has up to 200. Graphs are read and compared up to MAX_NODES, but torch's exporter takes milliseconds a node
@@ -88,7 +88,7 @@ class Build:
         It is if the rebuilt graph is bit-equal, the pair is one unless the graph's weights were asked for, and a device that was
         asked for gives the same within the tolerance.
         """
-        from .verify import EQUAL
+        from .judge.verify import EQUAL
 
         apart = self.weights_from == "checkpoint" and self.pair.verdict in ("drift", "other step")
         off = self.on_device is not None and not self.on_device.within
@@ -144,13 +144,13 @@ def rebuild(
 
     samples: inputs that make sense, where made-up ones don't (a shape, the places that a Gather picks)
     """
-    from .device import threads
+    from .devices.device import threads
     from .export import export
-    from .isomorphism import align
+    from .judge.isomorphism import align
+    from .judge.runtime import check_accepted
+    from .judge.verify import EQUAL, verify
+    from .judge.witness import witness
     from .module import build_module
-    from .runtime import check_accepted
-    from .verify import EQUAL, verify
-    from .witness import witness
 
     spec = recognised.spec
     _, family, _ = recognised.book.family(spec.graph)
@@ -177,7 +177,7 @@ def rebuild(
         divergence, causes = (None, ()) if verification.level in EQUAL else parting(recognised, rebuilt, copy, samples)
         on_device = None
         if device is not None and device.kind.type != "cpu":
-            from .on_device import check_on_device
+            from .devices.on_device import check_on_device
 
             progress(f"running on {device.name}")
             on_device = check_on_device(recognised.model.proto, module, spec, device, verification.seed, samples)
@@ -206,10 +206,10 @@ def parting(
     recognised: Recognised, rebuilt: onnx.ModelProto, copy: Graph, samples: Sequence[Mapping[str, Array]] = ()
 ) -> tuple[Divergence | None, tuple[Cause, ...]]:
     """Where the rebuilt graph, `copy` in its canonical form, parts from the original, and the likely causes."""
-    from .causes import likely_causes
-    from .correspondence import correspond
-    from .divergence import first_divergence
-    from .observations import SEED, like
+    from .judge.causes import likely_causes
+    from .judge.correspondence import correspond
+    from .judge.divergence import first_divergence
+    from .judge.observations import SEED, like
 
     found = correspond(recognised.spec.graph, copy)
     feeds = [(case.label, case.feed) for case in like(samples, SEED)] if samples else None

@@ -23,7 +23,7 @@ import onnx
 from .canonical import canonicalise
 from .errors import UnsupportedGraph
 from .graph import Array, Graph, read_graph
-from .isomorphism import Alignment, align
+from .judge.isomorphism import Alignment, align
 from .module import example_inputs
 from .spec import PolicySpec
 from .text import one_line

@@ -21,9 +21,9 @@ from .build import Recognised, recognise
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .errors import Graph2TorchError, ModelError
-from .figures import max_ulps, same_bits
 from .files import is_archive
 from .graph import Array, load
+from .judge.figures import max_ulps, same_bits
 from .match import Engine, NearMiss, Refusal
 from .pair import judge, too_far
 from .rulebook import RuleBook, load_rules

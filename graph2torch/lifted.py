@@ -28,7 +28,7 @@ from . import __version__
 from .canonical import SMALL, canonicalise
 from .errors import UnsupportedGraph
 from .graph import Graph, Node, ValueInfo, read_graph
-from .isomorphism import align
+from .judge.isomorphism import align
 from .operators import INLINE
 from .order import topological
 from .rulebook import RuleBook

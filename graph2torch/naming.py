@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .contract import Input
+from .act.contract import Input
 from .graph import Graph
 from .spec import Block, Expression, Module, Output, Place
 from .text import MEMBERS, identifier, printable

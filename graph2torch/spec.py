@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from .contract import Acting, Draw, Input
+from .act.contract import Acting, Draw, Input
 from .graph import Array, Graph, Node
 from .match import Match, NearMiss, Refusal
 

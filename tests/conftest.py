@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-# tests/devices needs the process to itself: tests/test_on_device.py starts it; tests/npu needs torch_npu: make test-npu
-collect_ignore = [folder for folder, name in {"devices": "GRAPH2TORCH_DEVICE", "npu": "GRAPH2TORCH_NPU"}.items() if name not in os.environ]
+# tests/policies_on_device needs the process to itself: tests/devices/test_on_device.py starts it; tests/npu needs torch_npu: make test-npu
+collect_ignore = [
+    folder for folder, name in {"policies_on_device": "GRAPH2TORCH_DEVICE", "npu": "GRAPH2TORCH_NPU"}.items() if name not in os.environ
+]
 
 READS_LESS = "torch 2.1's safe reader refuses this kind of object as a whole, with another message"
 NO_ZERO = "this onnxruntime refuses sizes of zero"

@@ -8,7 +8,7 @@ import onnxruntime as ort
 
 from graph2torch.build import Recognised
 from graph2torch.graph import RANDOM
-from graph2torch.observations import observation
+from graph2torch.judge.observations import observation
 
 CASES = ((1, "ordinary"), (3, "ordinary"), (3, "extreme"), (2, "minus zero"))
 

@@ -11,10 +11,10 @@ from onnx.inliner import inline_local_functions
 from graph2torch.build import Recognised
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import RANDOM, ValueInfo, read_graph
-from graph2torch.isomorphism import align
+from graph2torch.judge.isomorphism import align
+from graph2torch.judge.observations import QUICK, observation
+from graph2torch.judge.runtime import session
 from graph2torch.lifted import check_lifted, lifted
-from graph2torch.observations import QUICK, observation
-from graph2torch.runtime import session
 
 
 def lift(recognised: Recognised) -> onnx.ModelProto:

@@ -335,7 +335,7 @@ def main() -> int:
             print(f"{m.path}:{m.line} {m.kind}: {m.before} → {m.after}")
         print(len(found))
         return 0
-    for name in ("torch", "onnxruntime", "hypothesis", "graph2torch.build", "graph2torch.verify"):
+    for name in ("torch", "onnxruntime", "hypothesis", "graph2torch.build", "graph2torch.judge.verify"):
         importlib.import_module(name)  # once, before the processes part
     families, results, start = users(), [], time.time()
     for rule in dict.fromkeys(m.rule for m in found):

@@ -27,8 +27,8 @@ from graph2torch.build import Recognised, rebuild, unbuildable
 from graph2torch.canonical import canonicalise
 from graph2torch.errors import Graph2TorchError, UnsupportedGraph
 from graph2torch.graph import OPSETS, Model, read_graph
+from graph2torch.judge.verify import EQUAL
 from graph2torch.rulebook import RuleBook, load_rules
-from graph2torch.verify import EQUAL
 
 RTOL, ATOL = 1e-3, 1e-7  # onnx's own
 

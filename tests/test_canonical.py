@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 from graph2torch.canonical import OPERANDS, canonicalise
-from graph2torch.figures import different_bits
 from graph2torch.graph import Graph, read_graph
-from graph2torch.isomorphism import COMMUTES, COMMUTES_WITH_TWO, align
+from graph2torch.judge.figures import different_bits
+from graph2torch.judge.isomorphism import COMMUTES, COMMUTES_WITH_TWO, align
 
 
 def model_of(text: str, opset: int) -> onnx.ModelProto:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graph2torch.act.run import Runner
 from graph2torch.bind import Binding
 from graph2torch.build import Build, build, build_policy, recognise
-from graph2torch.divergence import first_divergence
 from graph2torch.errors import Graph2TorchError
 from graph2torch.graph import load
+from graph2torch.judge.divergence import first_divergence
 from graph2torch.module import build_module
-from graph2torch.run import Runner
 from tests.faults import plant
 from tests.inert import check_inert
 from tests.lifting import check_lifting

@@ -16,10 +16,10 @@ from graph2torch.text import counted, printable, quoted
 if TYPE_CHECKING:
     from graph2torch.bind import Binding, Bindings
     from graph2torch.build import Build
-    from graph2torch.causes import Cause
-    from graph2torch.divergence import Divergence
+    from graph2torch.judge.causes import Cause
+    from graph2torch.judge.divergence import Divergence
+    from graph2torch.judge.verify import Verification
     from graph2torch.spec import Block, PolicySpec
-    from graph2torch.verify import Verification
 
 from .device import show_device_check
 from .figures import figures_table, runs_of
@@ -190,7 +190,7 @@ def _show_verdict(page: Page, made: Build) -> None:
 
 
 def _show_level(page: Page, made: Build) -> None:
-    from graph2torch.verify import EQUAL
+    from graph2torch.judge.verify import EQUAL
 
     checked = made.verification
     page.heading("Equality", f"{checked.level}: {LEVELS[checked.level]}", "bold green" if checked.level in EQUAL else "bold red")
@@ -218,7 +218,7 @@ def show_parting(page: Page, divergence: Divergence | None, causes: Sequence[Cau
 
 def show_reason(page: Page, checked: Verification) -> None:
     """Why the level is not the next stronger one."""
-    from graph2torch.verify import LEVELS as ORDER
+    from graph2torch.judge.verify import LEVELS as ORDER
 
     if checked.reason:
         page.line(f"not {ORDER[max(ORDER.index(checked.level) - 1, 0)]}, because {printable(checked.reason, 600)}")

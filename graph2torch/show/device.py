@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graph2torch.probe import explain
+from graph2torch.devices.probe import explain
 from graph2torch.text import printable
 
 from .figures import figures_table
 from .page import Page
 
 if TYPE_CHECKING:
-    from graph2torch.figures import Figures
-    from graph2torch.on_device import DeviceCheck
+    from graph2torch.devices.on_device import DeviceCheck
+    from graph2torch.judge.figures import Figures
 
 
 def show_device_check(page: Page, check: DeviceCheck) -> None:

@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from graph2torch.diff import Difference, File, GraphDifference
-from graph2torch.diff_numbers import Numbers
-from graph2torch.diff_weights import Weight, Weights
+from graph2torch.diff.diff import Difference, File, GraphDifference
+from graph2torch.diff.numbers import Numbers
+from graph2torch.diff.weights import Weight, Weights
 from graph2torch.text import counted, printable, quoted
 
 from .figures import figures_table, runs_of, ulps
 from .page import Page, sizes_of
 
 if TYPE_CHECKING:
-    from graph2torch.diff_checkpoints import CheckpointDifference, ModuleDifference
+    from graph2torch.diff.checkpoints import CheckpointDifference, ModuleDifference
 
 LINES = 8  # of a list, at most
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graph2torch import __version__
-from graph2torch.doctor import Examination, Package
-from graph2torch.probe import Status, explain, lacking
+from graph2torch.devices.doctor import Examination, Package
+from graph2torch.devices.probe import Status, explain, lacking
 from graph2torch.text import counted
 
 from .page import Page

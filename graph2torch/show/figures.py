@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from graph2torch.figures import Figures
+from graph2torch.judge.figures import Figures
 from graph2torch.text import printable
 
 

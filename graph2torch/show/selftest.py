@@ -10,7 +10,7 @@ from graph2torch.text import printable
 from .page import Page
 
 if TYPE_CHECKING:
-    from graph2torch.selftest import Result, SelfTest
+    from graph2torch.selftest.selftest import Result, SelfTest
 
 MARKS = {"passed": "passed", "failed": "FAILED", "not applicable": "–", "measured": "measured"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graph2torch.judge.verify import EQUAL
 from graph2torch.text import printable
-from graph2torch.verify import EQUAL
 
 if TYPE_CHECKING:
-    from graph2torch.target import Exported
+    from graph2torch.target.target import Exported
 
 from .figures import figures_table, runs_of
 from .page import Page

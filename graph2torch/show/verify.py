@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graph2torch.deep import STEPS, steps_shown
-from graph2torch.precision import ACCEPTABLE, CHANGED, RECOMMENDED
+from graph2torch.judge.deep import STEPS, steps_shown
+from graph2torch.judge.precision import ACCEPTABLE, CHANGED, RECOMMENDED
+from graph2torch.judge.verify import EQUAL
 from graph2torch.text import counted, printable
-from graph2torch.verify import EQUAL
 
 if TYPE_CHECKING:
-    from graph2torch.deep import Deep
-    from graph2torch.figures import Figures
-    from graph2torch.precision import PrecisionCheck
-    from graph2torch.sampling import Sampling
+    from graph2torch.judge.deep import Deep
+    from graph2torch.judge.figures import Figures
+    from graph2torch.judge.precision import PrecisionCheck
+    from graph2torch.judge.sampling import Sampling
 
 from .build import LEVELS, show_parting, show_reason
 from .device import show_device_check

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from graph2torch.contract import Acting, Input
+from graph2torch.act.contract import Acting, Input
 from graph2torch.graph import Graph, ValueInfo
 from graph2torch.naming import inputs_of, name_blocks, outputs_of
 from graph2torch.rulebook import Rule, Setting

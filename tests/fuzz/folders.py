@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from graph2torch.act.run import Runner
 from graph2torch.build import FILES, build
-from graph2torch.run import Runner
 from tests.models import FAMILIES, tiny_policy
 
 from .damage import FLOATS, damaged, integer, text

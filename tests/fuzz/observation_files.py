@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graph2torch.contract import Input
+from graph2torch.act.contract import Input
 
 from .damage import FLOATS, damaged, integer, text
 from .graphs import array

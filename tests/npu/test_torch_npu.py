@@ -157,7 +157,7 @@ SCRIPT = """
 import json, sys
 import torch
 sys.path.insert(0, "out")
-from graph2torch.device import exact, resolve
+from graph2torch.devices.device import exact, resolve
 import model
 
 device = resolve("npu")

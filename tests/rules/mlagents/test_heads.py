@@ -19,9 +19,9 @@ from onnx import helper, numpy_helper
 from graph2torch.build import Build, build
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import read_graph
-from graph2torch.isomorphism import align
+from graph2torch.judge.isomorphism import align
+from graph2torch.judge.verify import verify
 from graph2torch.module import build_module, import_source
-from graph2torch.verify import verify
 
 
 def branch(i: int, start: int, end: int) -> str:

@@ -1,0 +1,1 @@
+"""Runs a built policy: observations in, actions out."""

@@ -1,0 +1,1 @@
+"""Compares any two files: structure, weights, numbers."""

@@ -1,0 +1,138 @@
+"""A policy with weights of half precision, against the same in float32 and against the original.
+
+`load(dtype=…)` of model.py casts the layers' weights; observations, the normaliser's statistics and arithmetic, and noise stay
+float32. Whether that is good enough depends on what the policy drives; the limits here are about actions in [−1, 1]:
+
+    recommended  no output is off by more than 0.01 · max(1, largest output), no discrete action changed
+    acceptable   by no more than 0.05, and 1 % of the discrete actions changed
+    not advised  beyond that, or NaN or infinity where float32 is finite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+
+from graph2torch.errors import UnsupportedGraph
+from graph2torch.spec import PolicySpec
+from graph2torch.text import quoted
+
+from .figures import Figures, Tally, finite
+from .observations import Case
+from .reference import Reference
+from .torchside import TorchSide
+
+Verdict = Literal["recommended", "acceptable", "not advised"]
+RECOMMENDED, ACCEPTABLE = 0.01, 0.05  # of max(1, largest output)
+CHANGED = 0.01  # share of discrete actions
+HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class PrecisionCheck:
+    """How far a precision is from float32, by output that isn't fixed.
+
+    changed:    discrete actions that became others than in float32, of `choices`
+    not_finite: numbers that are NaN or infinite where float32's are finite
+    overflow:   what would become of the normaliser's statistics if all was cast; "" if nothing would
+    """
+
+    dtype: str
+    against_float32: tuple[Figures, ...]
+    against_original: tuple[Figures, ...]
+    changed: int
+    choices: int
+    not_finite: int
+    runs: int
+    overflow: str
+
+    @property
+    def error(self) -> float:
+        """The largest, as a share of max(1, largest output)."""
+        return max((f.max_abs / max(1.0, f.reference_max) for f in self.against_float32), default=0.0)
+
+    @property
+    def verdict(self) -> Verdict:
+        share = self.changed / max(self.choices, 1)
+        if self.not_finite or self.error > ACCEPTABLE or share > CHANGED:
+            return "not advised"
+        return "recommended" if self.error <= RECOMMENDED and not self.changed else "acceptable"
+
+    def told(self) -> dict[str, Any]:
+        """The facts for a report."""
+        return {
+            "dtype": self.dtype,
+            "verdict": self.verdict,
+            "limits": {"recommended": RECOMMENDED, "acceptable": ACCEPTABLE, "changed": CHANGED},
+            "error": finite({"error": self.error})["error"],
+            "discrete_changed": self.changed,
+            "discrete": self.choices,
+            "not_finite": self.not_finite,
+            "runs": self.runs,
+            "against_float32": [finite(asdict(f)) for f in self.against_float32],
+            "against_original": [finite(asdict(f)) for f in self.against_original],
+            "if_all_was_cast": self.overflow,
+        }
+
+
+def check_precision(
+    original: onnx.ModelProto, exact: TorchSide, half: TorchSide, dtype: str, spec: PolicySpec, cases: Iterable[Case], seed: int
+) -> PrecisionCheck:
+    """Runs all three on the ordinary cases and those of a file, on the same noise. UnsupportedGraph if the original runs none of them.
+
+    exact, half: the policy's modules, with weights in float32 and in `dtype`
+    """
+    judge = Reference(original, spec, seed)
+    moving = {n: o.name for n, o in enumerate(spec.outputs) if o.constant is None}
+    tallies, against = ({name: Tally(name) for name in moving.values()} for _ in range(2))
+    changed = choices = lost = runs = 0
+    for case in cases:
+        if case.kind not in ("ordinary", "given") or case.carried:
+            continue
+        answer = judge.answer(case)
+        if answer is None:
+            continue
+        reference, found = exact.outputs(case.feed, answer.by_value), half.outputs(case.feed, answer.by_value)
+        for n, name in moving.items():
+            a, b = reference[n], found[n]
+            lost += int((np.isfinite(a) & ~np.isfinite(b)).sum()) if a.shape == b.shape else a.size
+            if a.dtype.kind in "iub":
+                choices += a.size
+                changed += int((a != b).sum()) if a.shape == b.shape else a.size
+            else:
+                tallies[name].add(a, b)
+                against[name].add(answer.outputs[n], b)
+        runs += 1
+    if not runs:
+        raise UnsupportedGraph(
+            f"Nothing could be compared in {dtype}: onnxruntime ran the original on none of the inputs tried. Nothing is called good enough "
+            f"that was not looked at."
+        )
+    figures = [tuple(t.figures() for t in group.values() if t.compared) for group in (tallies, against)]
+    return PrecisionCheck(dtype, figures[0], figures[1], changed, choices, lost, runs, overflow(exact, dtype))
+
+
+def overflow(side: TorchSide, dtype: str) -> str:
+    """Which statistics of the policy's normalisers `policy.to(dtype)` would make infinite, were they not kept from it."""
+    import torch
+
+    told = []
+    for name, buffer in side.module.named_buffers():
+        if name.rpartition(".")[2] in ("running_variance", "normalization_steps"):
+            numbers = buffer.to(getattr(torch, dtype)).float()
+            if bad := int((~torch.isfinite(numbers)).sum()):
+                told.append(f"{bad} of {buffer.numel()} numbers of {quoted(name)}, up to {float(buffer.double().max()):.3g}")
+    if not told:
+        return ""
+    return f"{' and '.join(told)} would be infinite in {dtype}, and sqrt(running_variance / normalization_steps) NaN"
+
+
+class Half(TorchSide):
+    """The side of a module with weights of half precision: what it gives in half precision, which numpy may not have, as float32."""
+
+    def _tensors(self, tensors: Iterable[Any]) -> list[Any]:
+        return [t.float() if t.is_floating_point() and t.element_size() < 4 else t for t in tensors]

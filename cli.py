@@ -220,7 +220,7 @@ def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
 @app.command(epilog=EXIT)
 @guarded
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A graph (.onnx) or a checkpoint (.pt).", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A graph (.onnx), a checkpoint (.pt), or the folder of a training (results/RUN).", show_default=False)],
     checkpoint: Annotated[
         Path | None,
         typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False),
@@ -228,7 +228,7 @@ def inspect(
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what a file is: an .onnx by its contract, blocks and normaliser; a .pt by its modules, step and odd values."""
+    """Tell what a file is: an .onnx by its contract, blocks and normaliser; a .pt by its modules, step and odd values; or what a training left."""
     from graph2torch.inspect import inspect_file
     from graph2torch.show.inspect import show_inspection
 

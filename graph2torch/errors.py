@@ -8,6 +8,7 @@ Graph2TorchError            exit status 2, nothing written
 ├── PairError               the .pt is of another network than the .onnx
 ├── RuleError               a rule file is wrong
 ├── FolderError             a folder isn't what build wrote, or its original is missing
+├── RunError                a folder isn't one that a training wrote
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
 ├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
 ├── ActingError             the policy can't act as it is asked to
@@ -51,6 +52,10 @@ class RuleError(Graph2TorchError):
 
 class FolderError(Graph2TorchError):
     """A folder is not what build wrote, is damaged, or its original is missing."""
+
+
+class RunError(Graph2TorchError):
+    """A folder is not one that ML-Agents wrote in a training, or nothing in it can be read."""
 
 
 class ObservationError(Graph2TorchError):

@@ -59,6 +59,13 @@ def is_archive(path: Path) -> bool:
         return False  # whoever loads it says what is wrong
 
 
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False  # whoever opens it says what is wrong
+
+
 def check_file(path: Path, force: bool, option: str) -> None:
     """OutputError if the file `path` can't be written, before any work is done. `option`: how the user named it."""
     shown = quoted(str(path))

@@ -1,4 +1,4 @@
-"""What a file is: an .onnx by its contract, blocks and normaliser, a .pt by its modules, step and odd values.
+"""What a file is: an .onnx by its contract, blocks and normaliser, a .pt by its modules, step and odd values; a folder by its training.
 
 Everything here returns plain data that json can write: a number that is not finite is the text "nan", "inf" or "-inf".
 An .onnx alone is inspected without torch and without onnxruntime.
@@ -21,7 +21,7 @@ from .build import Recognised, recognise
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .errors import Graph2TorchError, ModelError
-from .files import is_archive
+from .files import is_archive, is_folder
 from .graph import Array, load
 from .judge.figures import max_ulps, same_bits
 from .match import Engine, NearMiss, Refusal
@@ -48,11 +48,16 @@ def inspect_file(path: str | Path, checkpoint: str | Path | None = None, rules: 
     kind "onnx": exporter, contract, blocks, coverage, parameters, normalisers, sigma, odd values, warnings
     kind "pt":   (by its content, whatever it is called) modules, step, tensors, normalisers, odd values
     kind "pair": "graph" as above, "checkpoint" as above, and "pair": see `inspect_pair`
+    kind "run":  a folder of a training: see `training.run_folder.inspect_run`
 
     A graph with nodes that no rule explains is inspected too; they are listed with the rule that came nearest.
-    Raises ModelError, UnsupportedGraph, CheckpointError or RuleError; a checkpoint of another network is a finding.
+    Raises ModelError, UnsupportedGraph, CheckpointError, RuleError or RunError; a checkpoint of another network is a finding.
     """
     path = Path(path)
+    if checkpoint is None and is_folder(path):
+        from .training.run_folder import inspect_run
+
+        return {"kind": "run", **inspect_run(path)}
     if checkpoint is None and is_archive(path):
         return {"kind": "pt", **inspect_checkpoint(load_checkpoint(path))}
     recognised = recognise(path, rules)

@@ -1,4 +1,4 @@
-"""What `inspect` prints of a graph, a checkpoint, or a pair."""
+"""What `inspect` prints of a graph, a checkpoint, a pair, or the folder of a training."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from graph2torch.text import counted, printable, quoted
 from .page import Page, fixed_values, megabytes, shortly, sizes_of, spread_of
 from .pair import MEANINGS, show_beside, show_cause
 from .parts import covered, named, nearest
+from .training import show_training
 
 
 def show_inspection(found: Found) -> None:
     """Prints what `inspect_file` found."""
     page = Page()
     kind = found["kind"]
+    if kind == "run":
+        return show_training(page, found)
     if kind != "pt":
         _show_graph(page, found["graph"] if kind == "pair" else found)
     if kind != "onnx":
         _show_checkpoint(page, found["checkpoint"] if kind == "pair" else found)
     if kind == "pair":
         show_pair(page, found["pair"], found["graph"]["file"], found["checkpoint"]["file"])
+    return None
 
 
 def _show_graph(page: Page, g: Found) -> None:

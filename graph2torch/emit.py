@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from .errors import UnsupportedGraph
@@ -24,12 +26,16 @@ MAX_FIXED = 1000  # numbers of an output that is always the same, which are writ
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What the docstring tells about the origin. `sources`: one line a file; `keys`: module here → the checkpoint's."""
+    """What the docstring tells about the origin. `sources`: one line a file; `keys`: module here → the checkpoint's.
+
+    dtype: of the layers' weights as they are stored, and as `load` loads them unless told otherwise
+    """
 
     title: str
     sources: tuple[str, ...]
     keys: Mapping[str, str]
     checkpoint_module: str = "Policy"
+    dtype: str = "float32"
 
 
 def emit(spec: PolicySpec, origin: Provenance) -> str:
@@ -52,10 +58,10 @@ class _Writer:
 
     def write(self) -> str:
         imports, helpers = self.layers()
-        methods = [self.forward(), *(self.method(m) for m in self.spec.methods)]
+        methods = [self.apply(), self.forward(), *(self.method(m) for m in self.spec.methods)]
         head = f'"""{docstring(self.docstring())}\n"""\n{self.imports(imports)}\n{self.tables()}'
         policy = "class Policy(nn.Module):\n" + "\n\n".join([self.constructor(), *methods])
-        return "\n\n\n".join(part.strip("\n") for part in (head, *helpers, policy, self.load())) + "\n"
+        return "\n\n\n".join(part.strip("\n") for part in (head, *helpers, *self.recast(), policy, self.load())) + "\n"
 
     # ------------------------------------------------------------------------------------------ head of the file
     def docstring(self) -> str:
@@ -349,7 +355,7 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------ load
     def load(self) -> str:
-        lines = ['def load(path=None, device="cpu", dtype=torch.float32) -> Policy:', "    policy = Policy()"]
+        lines = [f'def load(path=None, device="cpu", dtype=torch.{self.origin.dtype}) -> Policy:', "    policy = Policy()"]
         ours = 'load_file(path or Path(__file__).with_name("weights.safetensors"))'
         if self.origin.keys:
             module = literal(self.origin.checkpoint_module)
@@ -371,26 +377,80 @@ class _Writer:
                 "    for layer in (m for m in policy.modules() if isinstance(m, nn.Linear)):",
                 "        layer.weight.data = layer.weight.data.t().contiguous().t()  # by columns: faster on some CPUs",
             ]
-        if entrances := self.entrances():
-            lines.append("    if dtype != torch.float32:  # observations and their statistics stay float32")
-            lines += [
-                f"        policy.{name}.register_forward_pre_hook(lambda _, x: {'tuple(t.to(dtype) for t in x)' if several else 'x[0].to(dtype)'})"
-                for name, several in entrances.items()
-            ]
         lines.append("    return policy.to(device, dtype).eval()")
         return "\n".join(lines)
 
-    def entrances(self) -> dict[str, bool]:
-        """The modules that the observations come to, through normalisers and expressions; and whether they take several tensors."""
-        reached = {value.name for value in self.spec.inputs}
-        names: dict[str, bool] = {}
+    # ------------------------------------------------------------------------------------------ precision
+    def apply(self) -> str:
+        """`Policy._apply`, through which every conversion goes, `half()` and `to(dtype)`: it converts layers alone."""
+        given, giving = self.borders()
+        layers = list(dict.fromkeys(unit for b in self.spec.blocks if (unit := self.unit(b))))
+        lines = []
+        if giving:
+            lines = [
+                f"        if fn(torch.empty(0)).dtype != torch.float32 and not self.{giving[0]}._forward_hooks:",
+                *each(given, "register_forward_pre_hook(recast)", 12),
+                *each(giving, "register_forward_hook(recast)", 12),
+                *each(layers, "_apply(fn)", 8),
+            ]
+        return "\n".join(
+            [
+                "    def _apply(self, fn, recurse=True):  # half precision is for layers: statistics overflow it, actions and noise stay float32",
+                *lines,
+                "        return super()._apply(lambda t: fn(t) if (like := fn(t.new_empty(0))).dtype == t.dtype else t.to(like.device), recurse)",
+            ]
+        )
+
+    def recast(self) -> list[str]:
+        """The hook of the layers that are given float32, or whose results are read as such; none where no layer has weights."""
+        giving = self.borders()[1]
+        if not giving:
+            return []
+        several = any(len(b.outputs) > 1 for b in self.spec.blocks if self.unit(b) in giving)
+        lines = [
+            "def recast(layer, given, found=None):  # layers of half precision take and give float32",
+            *["    if isinstance(found, tuple):", "        return tuple(t.float() for t in found)"] * several,
+            "    return tuple(t.to(next(layer.parameters()).dtype) for t in given) if found is None else found.float()",
+        ]
+        return ["\n".join(lines)]
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """What forward and the other methods compute."""
+        return frozenset([o.value for o in self.spec.outputs if o.constant is None]).union(*(m.values.values() for m in self.spec.methods))
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[Block]]:
+        found: dict[str, list[Block]] = defaultdict(list)
         for block in self.spec.blocks:
-            if reached & set(block.reads):
-                if isinstance(block.code, Expression) or block.statistics:
-                    reached |= set(block.outputs)
-                else:
-                    names.setdefault(block.sequence or block.name, len(block.reads) > 1)
-        return names
+            for value in dict.fromkeys(block.reads):
+                found[value].append(block)
+        return found
+
+    def unit(self, block: Block) -> str:
+        """The layer with weights that a block is, or is part of; "" for what always computes in float32."""
+        if isinstance(block.code, Expression) or block.statistics:
+            return ""
+        return block.sequence or block.name if block.parameters or block.sequence in self.weighty else ""
+
+    @cached_property
+    def weighty(self) -> frozenset[str]:
+        """The sequences that have weights. Nobody reads the inside of a sequence: it is one layer."""
+        return frozenset(b.sequence for b in self.spec.blocks if b.sequence and b.parameters)
+
+    def borders(self) -> tuple[list[str], list[str]]:
+        """The layers that are given float32, and those whose results are read as such: by an expression, or as an output."""
+        giving = {
+            unit: None
+            for b in self.spec.blocks
+            if (unit := self.unit(b)) and any(v in self.ends or not all(map(self.unit, self.readers[v])) for v in b.outputs)
+        }
+        half = {v: unit for b in self.spec.blocks if (unit := self.unit(b)) and unit not in giving for v in b.outputs}
+        inside = {v: self.unit(b) for b in self.spec.blocks for v in b.outputs}
+        given = {
+            unit: None for b in self.spec.blocks if (unit := self.unit(b)) and any(v not in half and inside.get(v) != unit for v in b.reads)
+        }
+        return list(given), list(giving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,6 +564,16 @@ def table(name: str, entries: Sequence[str]) -> list[str]:
     start = f"{name} = {{"
     rows = [row.strip() for row in pack(entries, len(start))]
     return hang(start, [*rows[:-1], rows[-1].rstrip(",")], "}")
+
+
+def each(layers: Sequence[str], call: str, indent: int) -> list[str]:
+    """The statements that call a method of each of the policy's `layers`."""
+    space = " " * indent
+    if len(layers) == 1:
+        return [f"{space}self.{layers[0]}.{call}"]
+    start = f"{space}for layer in ("
+    rows = [row.strip() for row in pack([f"self.{layer}" for layer in layers], len(start))]
+    return [*hang(start, [*rows[:-1], rows[-1].rstrip(",")], "):"), f"{space}    layer.{call}"]
 
 
 def hang(start: str, rows: Sequence[str], end: str) -> list[str]:

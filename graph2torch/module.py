@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import os
 import sys
 import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,17 +22,44 @@ if TYPE_CHECKING:
     from .spec import PolicySpec
 
 
+PACKAGE = "graph2torch_emitted"
+
+
 def import_source(source: str, file: str = "model.py") -> types.ModuleType:
     """Runs the emitted source as the module in `file`, named by both; it stays importable, as torch's compilers need it.
 
-    Each part of its name is an identifier, since TorchScript writes it as code.
+    What is made of its classes can be pickled and copied: another process that reads the pickle, and has this package, runs the
+    source again. Each part of the module's name is an identifier, since TorchScript writes it as code.
     """
-    name = f"graph2torch_emitted.policy_{hashlib.sha256(f'{file} {source}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
-    module = types.ModuleType(name)
+    module = types.ModuleType(_name(source, file))
     module.__file__ = file
-    sys.modules[name] = module
+    sys.modules.setdefault(PACKAGE, types.ModuleType(PACKAGE))  # which importing a part of it looks for
+    sys.modules[module.__name__] = module
     exec(compile(source, file, "exec"), module.__dict__)
+
+    def reduced(self: object, protocol: Any) -> Any:
+        sys.modules[module.__name__] = module  # functions are pickled by their names
+        found = object.__reduce_ex__(self, max(2, int(protocol)))
+        if isinstance(found, str) or found[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            return found
+        kind, *given = found[1]
+        return _anew, (source, file, kind.__qualname__, *given), *found[2:]
+
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == module.__name__ and "__reduce_ex__" not in vars(value):
+            value.__reduce_ex__ = reduced  # type: ignore[assignment]
     return module
+
+
+def _name(source: str, file: str) -> str:
+    return f"{PACKAGE}.policy_{hashlib.sha256(f'{file} {source}'.encode(errors='surrogateescape')).hexdigest()[:16]}"
+
+
+def _anew(source: str, file: str, kind: str, *given: object) -> object:
+    """An object of a class of the emitted source, without its state: what `pickle` and `copy` begin with."""
+    module = sys.modules.get(_name(source, file)) or import_source(source, file)
+    made = getattr(module, kind)
+    return made.__new__(made, *given)
 
 
 def build_module(source: str, bindings: Bindings) -> torch.nn.Module:

@@ -49,7 +49,7 @@ def loaded(folder: Path) -> ModuleType:
 
 def test_huggy_reads_as_it_did(huggy: tuple[Build, Path]) -> None:
     assert huggy[0].source == golden("huggy", huggy[0].source)
-    assert len(huggy[0].source.splitlines()) <= 80
+    assert len(huggy[0].source.splitlines()) <= 90
 
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "resnet": {"observations": ((2, 20, 20),), "encoder": "resnet"},
     **{family: dict(FAMILIES[family]) for family in ("hybrid", "sac", "attention", "hypernetwork")},
 }
-LINES = {"two_observations": 82, "memory": 123, "resnet": 80, "hybrid": 140, "sac": 81, "attention": 142, "hypernetwork": 108}
+LINES = {"two_observations": 89, "memory": 132, "resnet": 92, "hybrid": 148, "sac": 89, "attention": 148, "hypernetwork": 115}
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -139,3 +141,57 @@ def check_export(made: Build, policy: torch.nn.Module, exported: onnx.ModelProto
     for given, new, old in zip(ours if isinstance(ours, tuple) else (ours,), *results, strict=True):
         assert np.abs(given.numpy() - new).max() < 1e-5
         assert new.dtype == np.int64 or np.abs(new - old).max() > 1e-3
+
+
+# ---------------------------------------------------------------------------------------------- half precision
+def check_half(made: Build, dtype: torch.dtype) -> tuple[Any, list[torch.Tensor]]:
+    """Layers are converted, whatever way that is asked for; everything around them stays as it was."""
+    policy: Any = build_module(made.source, made.bindings)
+    half: Any = build_module(made.source, made.bindings).to(dtype)
+    layers = {name for name, p in half.named_parameters() if p.dtype == dtype}
+    own = {name for name, _ in half.named_parameters() if "." not in name}
+    statistics = {name for name, _ in half.named_parameters() if "normalizer" in name}
+    assert layers == {name for name, _ in half.named_parameters()} - own - statistics and layers
+    assert {name: b.dtype for name, b in half.named_buffers()} == {name: b.dtype for name, b in policy.named_buffers()}
+    rng = np.random.default_rng(0)
+    inputs = [torch.from_numpy(observation(i, 16, "ordinary", rng)) for i in made.spec.graph.inputs]
+    given = []
+    for module in (policy, half):
+        torch.manual_seed(4)
+        acted = module.act(*inputs)
+        given.append([*module(*inputs), *([acted] if isinstance(acted, torch.Tensor) else acted)])
+        module.distribution(*inputs)
+    for a, b in zip(*given, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if a.dtype == torch.float32:
+            assert torch.isfinite(b).all() and (a - b).abs().max() < 0.1
+    return half, inputs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_in_half_precision(tmp_path: Path, family: str, dtype: torch.dtype) -> None:
+    check_half(built(tmp_path, family), dtype)
+
+
+@pytest.mark.parametrize("family", ["lstm", "attention", "hybrid", "simple"])
+def test_half_precision_can_be_copied_pickled_and_taken_back(tmp_path: Path, family: str) -> None:
+    made = built(tmp_path, family)
+    half, inputs = check_half(made, torch.float16)
+    torch.manual_seed(4)
+    expected = half(*inputs)
+    for other in (copy.deepcopy(half), pickle.loads(pickle.dumps(half)), build_module(made.source, made.bindings).half()):
+        torch.manual_seed(4)
+        assert all(torch.equal(a, b) for a, b in zip(expected, other(*inputs), strict=True))
+    whole = half.float()
+    assert {p.dtype for p in whole.parameters()} == {torch.float32}
+    whole(*inputs)
+
+
+def test_a_hidden_layer_that_is_an_output_gives_float32(tmp_path: Path) -> None:
+    model = tiny_policy()
+    inner = next(n.output[0] for n in model.graph.node if n.op_type == "Mul")  # SiLU, x · sigmoid(x)
+    model.graph.output.append(onnx.helper.make_tensor_value_info(inner, onnx.TensorProto.FLOAT, ["batch", 8]))
+    made = build_policy(*save_pair(tmp_path, model, tiny_checkpoint(model)))
+    assert made.verification.level == "graph" and "self.body_2" in made.source
+    check_half(made, torch.float16)

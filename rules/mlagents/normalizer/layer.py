@@ -12,6 +12,3 @@ class Normalizer(nn.Module):  # clips (x - mean) / std to ±5
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.clamp((x - self.running_mean) / self.std, -5, 5)
-
-    def _apply(self, fn, recurse=True):  # moves the statistics, never converts them: they overflow float16
-        return super()._apply(lambda t: fn(t) if (like := fn(t.new_empty(0))).dtype == t.dtype else t.to(like.device), recurse)

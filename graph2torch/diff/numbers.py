@@ -15,7 +15,7 @@ import numpy as np
 from graph2torch.errors import Graph2TorchError
 from graph2torch.files import where
 from graph2torch.graph import Array, Graph, Model, ValueInfo, check_memory
-from graph2torch.judge.figures import Figures, Tally, different_bits, joined
+from graph2torch.judge.figures import TOLERANCE, Figures, Tally, different_bits, joined
 from graph2torch.judge.observations import observation, quick
 from graph2torch.judge.randomness import Drawn, Randomness, met_by_noise, needed_draws, pin, probe
 from graph2torch.judge.runtime import session
@@ -42,7 +42,7 @@ class Numbers:
     figures:      by output, b against a
     ordinary:     the same, on ordinary inputs alone
     drawn_from:   by number, what random numbers are drawn from and scaled with
-    runs:         the cases that both ran, optimiser on and off
+    runs:         the cases that both ran, the optimiser off; and on, unless they are further apart than the tolerance without it
     refused:      cases that onnxruntime runs neither of the two on
     one_sided:    cases that it runs only one of them on
     worst:        the largest |a − b| of one output in one case, divided by max(1, largest |a| there)
@@ -135,7 +135,9 @@ class _Comparison:
         return [o for o in outputs if o not in alone]
 
     def run(self) -> Numbers:
-        for optimised in (True, False) if self.outputs else ():
+        for optimised in (False, True) if self.outputs else ():
+            if optimised and self.worst > TOLERANCE:
+                break  # they differ, whatever the optimiser makes of them
             sessions = self.sessions(optimised)
             names = [[self.graphs[side].outputs[o.b if side else o.a].name for o in self.outputs] for side in (0, 1)]
             probes = [[v.name for v in s.get_outputs()[len(m.proto.graph.output) :]] for s, m in zip(sessions, self.models, strict=True)]
@@ -162,9 +164,13 @@ class _Comparison:
             tuple(self.one_sided),
             tuple(self.notes),
             self.seed,
-            max((found.worst for found in self.gathered.values()), default=0.0),
+            self.worst,
             tuple(o.name for o in self.outputs if not self.gathered[o.name].varied and self.computed(o)),
         )
+
+    @property
+    def worst(self) -> float:
+        return max((found.worst for found in self.gathered.values()), default=0.0)
 
     def computed(self, output: Outputs) -> bool:
         """Whether both graphs make it of something that they are given."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from graph2torch.graph import Array
-from graph2torch.judge.figures import max_ulps, same_bits
+from graph2torch.judge.figures import as_bfloat16, max_ulps, pieces, same_bits
 
 Relation = Literal[
     "differs", "transposed", "rounded to float16", "rounded to bfloat16", "the same numbers in another type", "reshaped", "another shape", "zero of the other sign"
@@ -161,12 +161,7 @@ def _to_bfloat(a: Array, b: Array) -> bool:
     """Whether b is a rounded to bfloat16 (to nearest, ties to even), both held as finite float32."""
     if a.dtype != np.float32 or b.dtype != np.float32:
         return False
-    return _rounded(a, b, _as_bfloat) and bool(np.isfinite(a).all())
-
-
-def _as_bfloat(x: Array) -> Array:
-    bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return _rounded(a, b, as_bfloat16) and bool(np.isfinite(a).all())
 
 
 def _rounded(a: Array, b: Array, rounding: Callable[[Array], Array]) -> bool:
@@ -193,15 +188,18 @@ def _common(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _distance(a: Array, b: Array) -> tuple[int, float, float]:
     """Elements whose bits (or, across types, numbers) differ; the largest absolute and relative distance."""
-    if a.dtype == b.dtype:
-        bits = f"u{a.dtype.itemsize}"
-        differing = int(np.count_nonzero(np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)))
-    else:
-        differing = int(np.count_nonzero(a != b))
-    with np.errstate(all="ignore"):
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-        apart[~np.isfinite(apart)] = np.inf
-        relative = np.where(apart == 0, 0.0, np.where(x == 0, 0.0, apart / np.abs(x)))
-        relative[~np.isfinite(relative)] = np.inf
-    return differing, float(np.max(apart, initial=0.0)), float(np.max(relative, initial=0.0))
+    differing, furthest, relative = 0, 0.0, 0.0
+    for x, y in pieces(a, b):
+        if a.dtype == b.dtype:
+            bits = f"u{a.dtype.itemsize}"
+            differing += int(np.count_nonzero(np.ascontiguousarray(x).view(bits) != np.ascontiguousarray(y).view(bits)))
+        else:
+            differing += int(np.count_nonzero(x != y))
+        with np.errstate(all="ignore"):
+            one, two = x.astype(np.float64), y.astype(np.float64)
+            apart = np.where((one == two) | (np.isnan(one) & np.isnan(two)), 0.0, np.abs(one - two))
+            apart[~np.isfinite(apart)] = np.inf
+            parts = np.where((apart == 0) | (one == 0), 0.0, apart / np.abs(one))
+            parts[~np.isfinite(parts)] = np.inf
+        furthest, relative = max(furthest, float(apart.max())), max(relative, float(parts.max()))
+    return differing, furthest, relative

@@ -17,9 +17,9 @@ import numpy as np
 from graph2torch.graph import Array, Graph, Node
 from graph2torch.text import quoted
 
-from .correspondence import Correspondence, pair_operands, same_constant
+from .correspondence import Correspondence, pair_operands
 from .divergence import Divergence
-from .figures import different_bits, max_ulps
+from .figures import as_bfloat16, different_bits, max_ulps, pieces, same_bits
 
 EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # added to a variance, or to its root, against division by zero
 UNLIKE = 1e-3  # a factor nearer to 1 scales nothing
@@ -96,7 +96,7 @@ class Evidence:
 
     @cached_property
     def differing(self) -> tuple[Site, ...]:
-        return tuple(s for s in self.sites if not same_constant(s.mine, s.theirs))
+        return tuple(s for s in self.sites if not same_bits(s.mine, s.theirs))
 
     @cached_property
     def weights(self) -> tuple[Site, ...]:
@@ -144,12 +144,12 @@ def not_divided_by_steps(evidence: Evidence) -> Cause | None:
     """sqrt(variance) for sqrt(variance / steps): in all places the square is the same whole number of times as large."""
     for site in evidence.deviations:
         mine, theirs = site.mine.astype(np.float64).reshape(-1), site.theirs.astype(np.float64).reshape(-1)
-        if not (np.all(mine > 0) and np.all(theirs > 0) and np.isfinite(mine).all() and np.isfinite(theirs).all()):
+        if not (mine.size > 1 and np.all(mine > 0) and np.all(theirs > 0) and np.isfinite(mine).all() and np.isfinite(theirs).all()):
             continue
         for one, two, which in ((mine, theirs, "second"), (theirs, mine, "first")):
-            steps = round(float(np.median((two / one) ** 2)))
+            steps = round(float(np.sort((two / one) ** 2)[mine.size // 2]))  # their median
             # each std is a float32 root, and so is the ratio's rounding
-            if steps >= 2 and mine.size > 1 and np.allclose(two, one * np.sqrt(float(steps)), rtol=4 * ROUNDING * 2.0**-24, atol=0):
+            if steps >= 2 and np.allclose(two, one * np.sqrt(float(steps)), rtol=4 * ROUNDING * 2.0**-24, atol=0):
                 words = f"the normaliser's variance is not divided by its steps in the {which} graph: it is {steps:,} times the other's"
                 return Cause("variance not divided by steps", f"{words} in all {mine.size:,} places", (site.x,))
     return None
@@ -354,10 +354,10 @@ def gate_order(evidence: Evidence) -> Cause | None:
         if site.x.op in GATES and site.x.op == site.y.op and site.place in (1, 2, 3) and site.comparable:
             layers.setdefault(site.x.index, []).append(site)
     for sites in layers.values():
-        x, moved = sites[0].x, [s for s in sites if not same_constant(s.mine, s.theirs)]
+        x, moved = sites[0].x, [s for s in sites if not same_bits(s.mine, s.theirs)]
         order = GATES[x.op]
         for permutation in permutations(range(len(order))) if moved else ():
-            if all(same_constant(_permuted(s, permutation), s.theirs) for s in moved):
+            if all(same_bits(_permuted(s, permutation), s.theirs) for s in moved):
                 given = "".join(order[i] for i in permutation)
                 whose = ", torch's," if given == TORCH_GATES[x.op] else ""
                 words = f"the gates of {x} stand in the order {', '.join(given)}{whose} in the second graph, instead of {', '.join(order)}"
@@ -380,7 +380,7 @@ def transposed(evidence: Evidence) -> Cause | None:
     """A matrix that equals the other transposed, to the bit, while its operator uses it alike."""
     reshaped = {c.a.index for c in evidence.found.changed if c.kind == "attribute"}
     sites = [s for s in evidence.differing if s.mine.ndim >= 2 and s.mine.dtype == s.theirs.dtype and s.x.index not in reshaped]
-    sites = [s for s in sites if same_constant(np.ascontiguousarray(np.swapaxes(s.mine, -1, -2)), s.theirs)]
+    sites = [s for s in sites if same_bits(np.ascontiguousarray(np.swapaxes(s.mine, -1, -2)), s.theirs)]
     return _told("transposed weights", sites, "transposed in the second graph, bit by bit")
 
 
@@ -389,7 +389,7 @@ def sign_flipped(evidence: Evidence) -> Cause | None:
     sites = [
         s
         for s in evidence.differing
-        if s.comparable and s.mine.dtype.kind == "f" and same_constant(np.negative(s.mine), s.theirs) and s.mine.any()
+        if s.comparable and s.mine.dtype.kind == "f" and same_bits(np.negative(s.mine), s.theirs) and s.mine.any()
     ]
     return _told("sign flipped", sites, "of the opposite sign in the second graph, bit by bit")
 
@@ -404,7 +404,7 @@ def rounded(evidence: Evidence) -> Cause | None:
     for name, round_ in ROUNDINGS.items():
         pairs = [(s.mine.astype(np.float32), s.theirs.astype(np.float32)) for s in sites]
         for which, one, two in (("second", 0, 1), ("first", 1, 0)):
-            if all(same_constant(round_(pair[one]), pair[two]) for pair in pairs):
+            if all(same_bits(round_(pair[one]), pair[two]) for pair in pairs):
                 words = f"the {which} graph's numbers are the other's rounded to {name}, in all {len(sites)} places where they differ"
                 return Cause(name, words, tuple(s.x for s in sites))
     return None
@@ -415,14 +415,7 @@ def _half(x: Array) -> Array:
         return x.astype(np.float16).astype(np.float32)
 
 
-def _brain(x: Array) -> Array:
-    """To the nearest bfloat16, ties to even; NaN aside."""
-    bits = np.frombuffer(x.tobytes(), np.uint32).astype(np.uint64)
-    kept = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return np.frombuffer(kept.astype(np.uint32).tobytes(), np.float32).reshape(x.shape)
-
-
-ROUNDINGS = {"float16": _half, "bfloat16": _brain}
+ROUNDINGS = {"float16": _half, "bfloat16": as_bfloat16}
 
 
 def scaled(evidence: Evidence) -> Cause | None:
@@ -446,9 +439,12 @@ def _factor(site: Site) -> float:
     with np.errstate(all="ignore"):
         factor = float(np.float64(theirs[place]) / np.float64(mine[place]))
         holds = abs(abs(factor) - 1) > UNLIKE
-        for some in (slice(100), slice(None)):  # a few of them tell most others apart
-            holds = holds and np.allclose(theirs[some].astype(np.float64), mine[some].astype(np.float64) * factor, rtol=2.0**-22, atol=0)
-    return factor if holds and len(np.unique(np.abs(mine))) >= DISTINCT else 0.0
+        for x, y in pieces(mine, theirs):
+            one, two = x.astype(np.float64) * factor, y.astype(np.float64)
+            holds = holds and bool(np.all((np.abs(two - one) <= 2.0**-22 * np.abs(one)) | (one == two)))
+            if not holds:
+                return 0.0
+    return factor if any(len(np.unique(np.abs(mine[:end]))) >= DISTINCT for end in (100, mine.size)) else 0.0
 
 
 def other_head(evidence: Evidence) -> Cause | None:
@@ -458,7 +454,7 @@ def other_head(evidence: Evidence) -> Cause | None:
     rest = [s for s in evidence.weights if s.x.op in LAYERS and s.x.index not in heads]
     if not mine or not rest or len(mine) < len(evidence.differing) or not all(_apart(s) for s in mine):
         return None
-    if any(s.x.index not in heads for s in mine) or any(not same_constant(s.mine, s.theirs) for s in rest):
+    if any(s.x.index not in heads for s in mine) or any(not same_bits(s.mine, s.theirs) for s in rest):
         return None
     count = len({s.name for s in rest})
     words = f"the weights of the head are another policy's: {_names(mine)}; the {count} tensors of the layers before it are bit-equal"

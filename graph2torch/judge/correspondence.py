@@ -148,11 +148,6 @@ def _size(graph: Graph, value: str) -> Hashable:
     return graph.constants[value].shape if value in graph.constants else None
 
 
-def same_constant(x: Array, y: Array) -> bool:
-    """Whether two constants are of one type and size and have the same bits."""
-    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
-
-
 # ---------------------------------------------------------------------------------------------- one graph
 class _Side:
     """A graph by numbers: nodes are their places in `graph.nodes`."""

@@ -25,8 +25,8 @@ from graph2torch.graph import RANDOM, Array, Graph, Model, Node, read_graph
 from graph2torch.spec import Block
 from graph2torch.text import one_line, quoted
 
-from .correspondence import Change, Correspondence, changes_of, correspond, pair_declared, pair_operands, same_constant
-from .figures import Tally, different_bits
+from .correspondence import Change, Correspondence, changes_of, correspond, pair_declared, pair_operands
+from .figures import Tally, different_bits, same_bits
 from .observations import SEED, observation, quick
 from .randomness import Randomness, needed_draws, pin
 from .runtime import session
@@ -399,7 +399,7 @@ class _Search:
             if kind in changes:
                 return changes[kind].kind, x, y, changes[kind].words
         for v, w in operands:
-            if v in self.a.constants and w in self.b.constants and not same_constant(self.a.constants[v], self.b.constants[w]):
+            if v in self.a.constants and w in self.b.constants and not same_bits(self.a.constants[v], self.b.constants[w]):
                 return "constant", x, y, f"{x}: of the constant {quoted(v)}, {gap(v, self.a.constants[v], self.b.constants[w])}"
         return None
 
@@ -444,7 +444,7 @@ class _Search:
             return Divergence("structure", None, None, words)
         for name, other in self.outputs.items():
             v, w = self.results[0][name], self.results[1][other]
-            if v in self.a.constants and w in self.b.constants and not same_constant(self.a.constants[v], self.b.constants[w]):
+            if v in self.a.constants and w in self.b.constants and not same_bits(self.a.constants[v], self.b.constants[w]):
                 found = gap(v, self.a.constants[v], self.b.constants[w])
                 return Divergence("constant", None, None, f"the output {quoted(name)} is a constant, and {found}", found)
         return None

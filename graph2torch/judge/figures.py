@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from graph2torch.graph import Array
 
 TOLERANCE = 1e-5
 _INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
+PIECE = 2**15  # numbers that are looked at together: what is computed with them stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,32 @@ def different_bits(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Same type, shape and bits (−0 is not 0, and a NaN equals only its own bits)."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return a.dtype == b.dtype and a.shape == b.shape and all(x.tobytes() == y.tobytes() for x, y in pieces(a, b))
+
+
+def pieces(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays of one shape, flat, piece by piece."""
+    x, y = a.reshape(-1), b.reshape(-1)
+    for start in range(0, x.size, PIECE):
+        yield x[start : start + PIECE], y[start : start + PIECE]
+
+
+def as_bfloat16(x: Array) -> Array:
+    """float32 rounded to bfloat16 (to nearest, ties to even) and held as float32 again; NaN aside."""
+    bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def max_ulps(a: Array, b: Array) -> int | None:
     """The largest distance in units in the last place of one float type; None for other types, and if a NaN is among them."""
     if a.dtype != b.dtype or a.dtype.kind != "f" or np.isnan(a).any() or np.isnan(b).any():
         return None
-    x, y = _ordered(a), _ordered(b)
-    unsigned = f"u{a.dtype.itemsize}"
-    apart = np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)  # modulo 2ⁿ: right for numbers of either sign
-    return int(np.max(apart, initial=0))
+    unsigned, largest = f"u{a.dtype.itemsize}", 0
+    for one, two in pieces(a, b):
+        x, y = _ordered(one), _ordered(two)
+        apart = np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)  # modulo 2ⁿ: right for numbers of either sign
+        largest = max(largest, int(apart.max()))
+    return largest
 
 
 def _ordered(a: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.signedinteger[Any]]]:

@@ -24,6 +24,8 @@ import onnx.defs
 from graph2torch.graph import Array, Graph, Node, ValueInfo, attribute_key, draws_random
 from graph2torch.text import quoted
 
+from .figures import same_bits
+
 # Swapping the two operands changes no bit in onnxruntime (a NaN stays one). It does for Max and Min, where one is 0 and the other −0.
 COMMUTES = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 COMMUTES_WITH_TWO = frozenset({"Sum", "Mean"})  # more are added up from the left
@@ -113,7 +115,7 @@ class _Walk:
 
     def run(self) -> Alignment:
         refusal = self.walk()
-        differing = tuple(pair for pair in self.constants if not _same_bits(self.a.constants[pair[0]], self.b.constants[pair[1]]))
+        differing = tuple(pair for pair in self.constants if not same_bits(self.a.constants[pair[0]], self.b.constants[pair[1]]))
         return Alignment(tuple(self.nodes.values()), tuple(self.constants), differing, refusal)
 
     def walk(self) -> str | None:
@@ -301,7 +303,3 @@ def _bytes(array: Array) -> npt.NDArray[np.uint8]:
 
 def _digest(array: Array) -> bytes:
     return hashlib.blake2b(_bytes(array).tobytes() if array.nbytes < 64 else _bytes(array).data, digest_size=16).digest()
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    return bool(np.array_equal(_bytes(a), _bytes(b)))

@@ -94,7 +94,7 @@ def probe(proto: onnx.ModelProto, values: Sequence[str]) -> None:
         proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(f"{PROBE}{number}"))
 
 
-PROBE = "graph2torch.devices.probe."
+PROBE = "graph2torch.probe."
 
 
 def met_by_noise(proto: onnx.ModelProto, draws: Sequence[str]) -> list[str]:
@@ -173,7 +173,7 @@ class Randomness:
             probe.CopyFrom(proto)
             del probe.graph.output[:]
             probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in self.wanted)
-            self.session = session(probe, True, "the original")
+            self.session = session(probe, False, "the original")  # of what is drawn from, the sizes and rough shares count
             self.known = {i.name for i in self.session.get_inputs()}
 
     def draw(self, feed: Mapping[str, Array], rng: np.random.Generator, scale: float = 1.0, edge: bool = False) -> Drawn | None:

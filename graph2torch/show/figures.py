@@ -15,7 +15,7 @@ def runs_of(runs: Sequence[str]) -> str:
     if len(parts) < len(runs) or not runs:
         return f"{len(runs)} runs"
     batches, kinds, optimiser = (list(dict.fromkeys(column)) for column in zip(*parts, strict=True))
-    return f"{len(runs)} runs: batch {', '.join(sorted(batches, key=int))}; {', '.join(kinds)} inputs; optimiser {' and '.join(optimiser)}"
+    return f"{len(runs)} runs: batch {', '.join(sorted(batches, key=int))}; {', '.join(kinds)} inputs; optimiser {' and '.join(sorted(optimiser, reverse=True))}"
 
 
 def figures_table(figures: Sequence[Figures]) -> list[tuple[str, ...]]:

@@ -164,6 +164,15 @@ DtypeOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
+TensorboardOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tensorboard",
+        metavar="DIR",
+        help="Write the figures, the weights and the graph for TensorBoard, too; into results/RUN, beside the training's own curves.",
+        show_default=False,
+    ),
+]
 DeviceOption = Annotated[
     str,
     typer.Option("--device", metavar="DEVICE", help="cpu, npu, cuda, xpu or mps, or one of several: cuda:1. Never another than this one."),
@@ -186,6 +195,7 @@ def build(
     weights: Annotated[str, typer.Option(help="Whose weights to take: 'checkpoint' or 'onnx'.")] = "checkpoint",
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
+    tensorboard: TensorboardOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json), and print how equal it is."""
@@ -194,17 +204,37 @@ def build(
     from graph2torch.build import build as run
     from graph2torch.build import report
 
+    target = output if output is not None else Path(model.stem)
+    if tensorboard is not None:
+        from graph2torch.board.board import board_of_build, check_board, write_board
+
+        check_board(tensorboard, target)
+    events = None
     with Progress(as_json) as note:
         there = asked_for(device, note)
         made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), device=there, progress=note)  # type: ignore[arg-type]
-    target = output if output is not None else Path(model.stem)
+        if tensorboard is not None:
+            note("writing for TensorBoard")
+            events = write_board(board_of_build(made), tensorboard, f"The policy was built in {target}.")
     if as_json:
-        print_json(report(made, {}, target) | {"output": str(target)})
+        print_json(report(made, {}, target) | {"output": str(target)} | ({"tensorboard": str(events)} if events else {}))
     else:
         from graph2torch.show.build import show_build
 
         show_build(made, target)
+        show_events(events)
     raise typer.Exit(0 if made.equal else 1)
+
+
+def show_events(events: Path | None) -> None:
+    """Where the event file is, if one was asked for."""
+    if events is not None:
+        from graph2torch.show.page import Page
+        from graph2torch.text import printable
+
+        page = Page()
+        page.gap()
+        page.heading("TensorBoard", f"one more event file in {printable(str(events.parent), 400)}")
 
 
 def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
@@ -221,7 +251,9 @@ def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
 @app.command(epilog=EXIT)
 @guarded
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A graph (.onnx), a checkpoint (.pt), or the folder of a training (results/RUN).", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="A graph (.onnx), a checkpoint (.pt), or the folder of a training (results/RUN).", show_default=False)
+    ],
     checkpoint: Annotated[
         Path | None,
         typer.Argument(help="With a graph: its checkpoint, to hold the pair's normaliser against each other.", show_default=False),
@@ -264,11 +296,17 @@ def verify(
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = "float32",
+    tensorboard: TensorboardOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a folder that build wrote against its original again, on much more: edges, masks, memory, samples, block by block."""
     from graph2torch.judge.deep import report, verify_folder
 
+    if tensorboard is not None:
+        from graph2torch.board.board import board_of_verification, check_board, write_board
+
+        check_board(tensorboard, folder)
+    events = None
     with Progress(as_json) as note:
         there = asked_for(device, note)
         found = verify_folder(
@@ -283,12 +321,16 @@ def verify(
             device=there,
             progress=note,
         )
+        if tensorboard is not None:
+            note("writing for TensorBoard")
+            events = write_board(board_of_verification(found), tensorboard)
     if as_json:
-        print_json(report(found))
+        print_json(report(found) | ({"tensorboard": str(events)} if events else {}))
     else:
         from graph2torch.show.verify import show_verification
 
         show_verification(found)
+        show_events(events)
     raise typer.Exit(0 if found.equal else 1)
 
 

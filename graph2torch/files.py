@@ -100,7 +100,7 @@ def write_file(path: Path, data: bytes, force: bool, option: str) -> None:
             temporary.replace(path)
         except OSError as error:
             raise OutputError(
-                f"{option} {quoted(str(path))} can't be written: {error.strerror or error}. Nothing was written; make room or choose another."
+                f"{option} {quoted(str(path))} can't be written: {error.strerror or error}. Nothing of it was written; make room or choose another."
             ) from None
         finally:
             with suppress(OSError):

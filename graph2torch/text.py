@@ -82,6 +82,12 @@ def identifier(name: str, taken: Container[str] = (), fallback: str = "value") -
     return word if word not in taken else f"{word}_{_free_number(word, taken)}"
 
 
+def file_name(name: str, fallback: str, limit: int = 100) -> str:
+    """A name like `name` that a file or folder may have on any system: no separators, control characters or dots at its ends."""
+    safe = "".join("_" if c in '/\\:*?"<>|' or unicodedata.category(c) in _UNSAFE else c for c in name[:limit])
+    return safe.strip(" .") or fallback
+
+
 def _free_number(word: str, taken: Container[str]) -> int:
     """The first number from 2 on that makes `word` unique; among more than 16 one after a number that is taken, found in few steps."""
     for number in range(2, 17):

@@ -1,7 +1,8 @@
 """The architecture as TensorBoard's graph page draws it: a box a block, its ONNX operators and weights inside.
 
-A name with slashes is a place in boxes: `body/body_0_hidden_layer_1/Gemm` is the operator Gemm of the first hidden layer, in the box
-of the sequence. Names are letters, digits and underscores: in a graph of TensorFlow `^` and `:` mean something.
+A name with slashes is a place in boxes: `body/linear_0/Gemm` is the operator Gemm of model.py's `body.0`, in the box of the sequence;
+what has no name in model.py is called after its rule. TensorBoard shows some 14 characters, so names are short, and the role
+is told with each operator. Names are letters, digits and underscores: in a graph of TensorFlow `^` and `:` mean something.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class _Drawing:
 
         self.spec = spec
         self.graph = GraphDef(versions=VersionDef(producer=22))
-        self.taken: dict[str, set[str]] = {}
+        self.taken = {"": {FIXED, *(block.sequence for block in spec.blocks)}}  # box → names in it
         self.made: dict[str, str] = {}  # value → the node, or the output of a node, that is it
         self.constants: dict[tuple[str, str], str] = {}  # box and constant → its node
-        self.boxes: dict[int, str] = {}  # index of a node of the file → the box of its block
+        self.boxes: dict[int, tuple[str, str]] = {}  # index of a node of the file → the box of its block, and its role
         self.called: dict[str, tuple[str, str]] = {}  # constant → its name in its block, and what it is
         for block in spec.blocks:
             box = self.box(block)
             for index in block.nodes:
-                self.boxes.setdefault(index, box)
+                self.boxes.setdefault(index, (box, block.role))
             self.called |= {p.value: (p.name, "Parameter" if p.trainable else "Buffer") for p in block.parameters}
             if block.statistics:
                 self.called |= {block.statistics.mean: ("running_mean", "Buffer")}
@@ -59,14 +60,14 @@ class _Drawing:
         return self.graph
 
     def box(self, block: Block) -> str:
-        place = self.spec.module_path(block)
-        name = self.name(block.sequence, f"{place} {block.role}" if place else block.role or block.rule)
-        return f"{block.sequence}/{name}" if block.sequence else name
+        if block.sequence:
+            return f"{block.sequence}/{self.name(block.sequence, f'{block.rule}_{self.spec.position(block)}')}"
+        return self.name("", self.spec.module_path(block) or block.rule)
 
     def operator(self, node: Node) -> None:
-        box = self.boxes.get(node.index, "")
+        box, role = self.boxes.get(node.index, ("", ""))
         operands = [found for value in node.inputs if value and (found := self.operand(box, value))]
-        told = {key: str(value) for key, value in node.attributes.items()} | {"node": node.name}
+        told = {key: str(value) for key, value in node.attributes.items()} | {"node": node.name, "role": role}
         name = self.add(box, node.op, node.op, operands, self.spec.graph.types.get(node.outputs[0]), told=told)
         for number, value in enumerate(node.outputs):
             self.made[value] = f"{name}:{number}" if number else name

@@ -628,6 +628,38 @@ def selftest(
     raise typer.Exit(0 if found.passed else 1)
 
 
+@app.command(epilog="Exit status: 0; 2 trouble. What is served ends with Ctrl-C, which is no trouble.")
+@guarded
+def view(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote.", show_default=False)],
+    netron: Annotated[bool, typer.Option("--netron", help="Its architecture, lifted.onnx, in Netron instead of its report.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve it to this machine at this port, 0 for any; default: the report is opened as a file.",
+            show_default=False,
+        ),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at a policy that was built: its report in the browser, or its architecture in Netron."""
+    from graph2torch.view import until_ended, viewed
+
+    with until_ended() as wait, viewed(folder, netron, port, browser) as found:
+        if as_json:
+            print_json({"file": str(found.file), "url": found.url, "served": found.served, "not_opened": found.unopened or None})
+        else:
+            from graph2torch.show.view import show_view
+
+            show_view(found)
+        sys.stdout.flush()
+        if found.served:
+            wait()
+
+
 # ---------------------------------------------------------------------------------------------- running it
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False) + "\n")

@@ -13,6 +13,7 @@ Graph2TorchError            exit status 2, nothing written
 ├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
 ├── ActingError             the policy can't act as it is asked to
 ├── TargetError             the policy can't be exported as it is asked to be
+├── DependencyError         an optional package is not installed
 ├── OutputError             the output folder can't be written
 └── DeviceError             exit status 3: the device asked for is not usable
 """
@@ -68,6 +69,10 @@ class ActingError(Graph2TorchError):
 
 class TargetError(Graph2TorchError):
     """The policy can't be exported as it is asked to be: there is nothing to compare with, or something that it takes is missing."""
+
+
+class DependencyError(Graph2TorchError):
+    """What was asked for needs an optional package that is not installed."""
 
 
 class OutputError(Graph2TorchError):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graph2torch.errors import FolderError, OutputError
+from graph2torch.errors import DependencyError, FolderError, OutputError
 from graph2torch.files import write_file
 from graph2torch.graph import Array
 from graph2torch.pair import step_of
@@ -58,7 +58,7 @@ class Board:
 
 
 def check_board(directory: Path, folder: Path) -> None:
-    """OutputError if nothing could be written for TensorBoard, before any work is done.
+    """DependencyError without tensorboard, OutputError if nothing could be written for it, before any work is done.
 
     directory: the log directory; folder: the one that is built or verified
     """
@@ -67,7 +67,7 @@ def check_board(directory: Path, folder: Path) -> None:
         import tensorboard.compat.proto.event_pb2
         import tensorboard.summary.writer.record_writer  # noqa: F401
     except ImportError as error:
-        raise OutputError(
+        raise DependencyError(
             f"{OPTION} needs the package tensorboard, which can't be imported here ({one_line(str(error), 120)}); "
             f"`pip install 'graph2torch[tensorboard]'` installs it."
         ) from None

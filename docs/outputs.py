@@ -30,6 +30,7 @@ IN_CHECKOUT = {
     "npu.md",
     "precision.md",
     "running.md",
+    "tensorboard.md",
     "walkthrough.md",
 }
 BLOCK = re.compile(r"<!-- (output|write|file)(?:: (\S+))? -->\n```(\w*)\n(.*?)```\n", re.DOTALL)

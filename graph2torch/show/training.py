@@ -49,7 +49,12 @@ def _show_behavior(page: Page, b: Mapping[str, Any]) -> None:
         page.line("the other curves, first and last value:")
         page.table(
             [
-                (printable(c["tag"], 60), shortly(c["first"]), "→", shortly(c["last"]), counted(c["points"], "point"))
+                (
+                    printable(c["tag"], 60),
+                    _number(c["first"]),
+                    "" if c["points"] == 1 else f"→ {_number(c['last'])}",
+                    counted(c["points"], "point"),
+                )
                 for c in others[:MAX_SHOWN]
             ],
             indent=4,
@@ -87,6 +92,11 @@ def files_of(c: Mapping[str, Any]) -> str:
         if joined:
             texts.append(f"no longer there: {joined}" if missing else joined)
     return "; ".join(texts)
+
+
+def _number(value: float | str) -> str:
+    """A count without an exponent."""
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else shortly(value)
 
 
 def _more(page: Page, count: int, what: str) -> None:

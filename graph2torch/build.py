@@ -31,7 +31,7 @@ from .judge.figures import finite
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .rulebook import RuleBook, load_rules
-from .spec import PolicySpec
+from .spec import Module, PolicySpec
 from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ def build(
     return made
 
 
-FILES = ("model.py", "weights.safetensors", "rebuilt.onnx", "lifted.onnx", "report.json")
+MADE = ("model.py", "weights.safetensors", "rebuilt.onnx", "lifted.onnx")  # whose sha256 the report holds
+FILES = (*MADE, "report.json", "report.html")
 
 
 def check_output(target: Path, force: bool) -> None:
@@ -291,8 +292,11 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "rebuilt.onnx": made.rebuilt.SerializeToString(),
         "lifted.onnx": made.lifted.SerializeToString(),
     }
+    from .report.page import report_page
+
     document = report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}, target)
     contents["report.json"] = (_short_lists(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False)) + "\n").encode()
+    contents["report.html"] = report_page(document, made.source, {b.path: b.value for b in made.bindings.tensors}).encode()
     with deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:
@@ -392,7 +396,7 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
     target: the folder it is written to; with it the report says where the original lies, seen from there
     """
     model, spec, bindings, checked = made.recognised.model, made.spec, made.bindings, made.verification
-    checkpoint, coverage = bindings.checkpoint, spec.coverage()
+    checkpoint, coverage, used = bindings.checkpoint, spec.coverage(), {b.rule for b in spec.blocks}
 
     def number(x: float | None) -> float | str | None:
         return x if x is None or np.isfinite(x) else str(x)
@@ -447,18 +451,12 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
                     "dtype": o.dtype,
                     "meaning": o.meaning,
                     "constant": None if o.constant is None else [number(float(x)) for x in o.constant.reshape(-1)],
+                    "value": o.value,
                 }
                 for o in spec.outputs
             ],
-            "blocks": [
-                {
-                    "rule": b.rule,
-                    "role": b.role,
-                    "module": spec.module_path(b) or None,
-                    "nodes": [spec.graph.file_nodes[i].name or i for i in b.nodes],
-                }
-                for b in spec.blocks
-            ],
+            "blocks": _blocks(made),
+            "rules": {rule.name: rule.summary for rule in made.recognised.book.rules if rule.name in used},
         },
         "parameters": [
             {
@@ -498,6 +496,38 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
         "versions": versions(),
         "files": files,
     }
+
+
+def _blocks(made: Build) -> list[dict[str, Any]]:
+    """What each block is, where it hangs, its nodes, its tensors (a normaliser's statistics among them), its lines of model.py."""
+    from .inspect import source_of
+    from .lines import lines_of
+
+    spec, nodes = made.spec, made.spec.graph.file_nodes
+    held: dict[str, list[str]] = {}
+    for tensor in made.bindings.tensors:
+        held.setdefault(tensor.path.rpartition(".")[0], []).append(tensor.path)
+    found = []
+    for block, lines in zip(spec.blocks, lines_of(made.source, spec), strict=True):
+        own = [spec.parameter_path(block, p) for p in block.parameters]
+        tensors = held.get(spec.module_path(block), own) if isinstance(block.code, Module) else own
+        found.append(
+            {
+                "rule": block.rule,
+                "family": block.family,
+                "role": block.role,
+                "module": spec.module_path(block) or None,
+                "code": source_of(block),
+                "reads": list(block.reads),
+                "makes": list(block.outputs),
+                "parameters": tensors,
+                "nodes": [nodes[i].name or i for i in block.nodes],
+                "indices": list(block.nodes),
+                "operators": [nodes[i].op for i in block.nodes],
+                "lines": asdict(lines),
+            }
+        )
+    return found
 
 
 def _near_misses(recognised: Recognised) -> list[dict[str, Any]]:

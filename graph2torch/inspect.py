@@ -258,7 +258,7 @@ def inspect_checkpoint(checkpoint: Checkpoint) -> Found:
         {"name": name, "same_as": same, **_tensor(array), "values": _numbers(array) if array.size <= 4 else None}
         for name, array, same in _distinct(checkpoint.tensors)
     ]
-    normalizers = list(_normalizers(checkpoint.tensors))
+    normalizers = list(trained_normalizers(checkpoint.tensors))
     return {
         "file": checkpoint.path.name,
         "sha256": checkpoint.sha256,
@@ -285,7 +285,7 @@ def _distinct(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array, str | 
 
 
 @dataclass(frozen=True)
-class _Normalizer:
+class TrainedNormalizer:
     """A normaliser's tensors: mean [n], variance [n] (a sum over all steps) and the steps, one number."""
 
     name: str
@@ -311,7 +311,7 @@ class _Normalizer:
         return [int(i) for i in np.flatnonzero(held)]
 
 
-def _normalizers(tensors: Mapping[str, Array]) -> Iterator[_Normalizer]:
+def trained_normalizers(tensors: Mapping[str, Array]) -> Iterator[TrainedNormalizer]:
     suffix = ".running_variance"
     for key, variance, same in _distinct(tensors):
         prefix = key.removesuffix(suffix)
@@ -321,10 +321,10 @@ def _normalizers(tensors: Mapping[str, Array]) -> Iterator[_Normalizer]:
         if variance.ndim == 1 and mean.shape == variance.shape and steps.size == 1 and variance.dtype.kind == mean.dtype.kind == "f":
             with np.errstate(all="ignore"):
                 count = int(steps.astype(np.int64).reshape(()))
-            yield _Normalizer(prefix, mean.astype(np.float32), variance.astype(np.float32), count)
+            yield TrainedNormalizer(prefix, mean.astype(np.float32), variance.astype(np.float32), count)
 
 
-def _trained(n: _Normalizer) -> Found:
+def _trained(n: TrainedNormalizer) -> Found:
     with np.errstate(all="ignore"):
         variance = n.variance / np.float32(n.steps)
     return {
@@ -339,7 +339,7 @@ def _trained(n: _Normalizer) -> Found:
     }
 
 
-def _faults(n: _Normalizer) -> Iterator[str]:
+def _faults(n: TrainedNormalizer) -> Iterator[str]:
     """What is odd in a normaliser's statistics, columns named."""
     where = f"{printable(n.name)}.running_variance"
     with np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ import onnx
 
 from graph2torch.act.folder import open_folder
 from graph2torch.act.observations_file import complete, read_observations
-from graph2torch.build import FILES, Recognised, parting, recognise, unbuildable, versions
+from graph2torch.build import MADE, Recognised, parting, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import Device, cpu, exact, threads
 from graph2torch.devices.on_device import DeviceCheck, check_on_device, moved
@@ -127,7 +127,7 @@ def verify_folder(
     Raises DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
     """
-    opened = open_folder(folder, ("rebuilt.onnx",), [name for name in FILES if name != "report.json"])
+    opened = open_folder(folder, ("rebuilt.onnx",), MADE)
     progress("reading the original")
     path = opened.find_original(original)
     recognised = recognise(path, rules)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from graph2torch.act.folder import Folder, open_folder
 from graph2torch.act.run import Runner, made_up
-from graph2torch.build import FILES, Recognised, recognise, unbuildable, versions
+from graph2torch.build import MADE, Recognised, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import Device, cpu, exact, threads
 from graph2torch.devices.on_device import moved, refuse_float64
@@ -246,7 +246,7 @@ def open_subject(
     folder: str | Path, original: str | Path | None, device: Device, seed: int = SEED, rules: tuple[str | Path, ...] = ()
 ) -> Subject:
     """What is to be tried, as `selftest` has it. Runs model.py."""
-    opened = open_folder(folder, ("rebuilt.onnx",), [name for name in FILES if name != "report.json"])
+    opened = open_folder(folder, ("rebuilt.onnx",), MADE)
     path = opened.find_original(original)
     recognised = recognise(path, rules)
     opened.check_original(path, recognised.model.sha256)

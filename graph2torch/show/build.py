@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 from .device import show_device_check
 from .figures import figures_table, runs_of
 from .page import Page
-from .pair import MEANINGS, show_beside, show_cause
-from .parts import covered
-
-LEVELS = {
-    "bytes": "the two files are the same, byte for byte",
-    "graph": "operator by operator the same computation on the same numbers, whatever the input; and onnxruntime gave the same bits on everything tried",
-    "bits": "onnxruntime gave the same bits on everything tried, with its optimiser on and off; on other inputs they may differ",
-    "close": "onnxruntime gave numbers within 1e-5 · max(1, largest output) on everything tried, but not the same bits",
-    "differs": "the rebuilt policy and the original give different numbers",
-}
+from .pair import show_beside, show_cause
+from .parts import LEVELS, MEANINGS, covered
 
 
 def show_build(made: Build, target: Path) -> None:

@@ -8,8 +8,8 @@ from graph2torch.inspect import VARIANCE_LIMIT, Found
 from graph2torch.text import counted, printable, quoted
 
 from .page import Page, fixed_values, megabytes, shortly, sizes_of, spread_of
-from .pair import MEANINGS, show_beside, show_cause
-from .parts import covered, named, nearest
+from .pair import show_beside, show_cause
+from .parts import MEANINGS, covered, named, nearest
 from .training import show_training
 
 

@@ -11,14 +11,6 @@ from graph2torch.text import printable, quoted
 
 from .page import Page
 
-MEANINGS = {
-    "drift": "graph and checkpoint do not hold the same numbers",
-    "other step": "graph and checkpoint do not hold the same numbers, as if saved at another step",
-    "other network": "the checkpoint's network is built otherwise",
-    "nothing compared": "no tensor of the graph is known to be in the checkpoint, so nothing is said about the pair",
-}
-
-
 def show_cause(page: Page, pair: Mapping[str, Any], apart: bool, far: bool) -> None:
     """Why the two may disagree, and which .pt beside the checkpoint fits; `apart`: their tensors do, `far`: further than a race explains."""
     if pair["reason"]:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from graph2torch.judge.precision import PrecisionCheck
     from graph2torch.judge.sampling import Sampling
 
-from .build import LEVELS, show_parting, show_reason
+from .build import show_parting, show_reason
 from .device import show_device_check
 from .figures import figures_table
 from .page import Page
+from .parts import LEVELS
 
 
 def show_verification(found: Deep) -> None:

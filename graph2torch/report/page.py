@@ -1,0 +1,92 @@
+"""The page itself: a document filled into a template, with its style and script inside and nothing from anywhere else.
+
+Three things keep what a file says from becoming part of the page: every text is `printable` already, the template escapes whatever
+it is given, and the page's own policy (CSP) allows no network, no form and no script or style but the two that belong to it, by
+their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graph2torch.graph import Array
+
+from .charts import shortly
+from .document import Report, of_document
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def report_page(
+    document: Mapping[str, Any],
+    source: str,
+    tensors: Mapping[str, Array],
+    verification: Mapping[str, Any] | None = None,
+    changed: Sequence[str] = (),
+) -> str:
+    """report.html of a built policy; see `graph2torch.report.document.of_document`."""
+    found = of_document(document, source, tensors, verification, changed)
+    return page("report.html.j2", data(found), report=found)
+
+
+def page(template: str, script_data: Mapping[str, Any], **values: object) -> str:
+    """A template of this folder, filled. `script_data`: what the page's script needs."""
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return (
+        _environment()
+        .get_template(template)
+        .render(style=style, script=script, policy=content_security_policy(style, script), data=embedded(script_data), **values)
+    )
+
+
+def data(found: Report) -> dict[str, Any]:
+    """What the script needs: where the arrow keys go, the lines of each block, the normalisers' columns."""
+    return {
+        "keys": {str(number): list(to) for number, to in (found.drawing.keys if found.drawing else ())},
+        "lines": {str(b.number): list(b.lines) for b in found.blocks if b.lines},
+        "normalisers": [
+            {"columns": [list(c) for c in n.drawing.columns], "never": list(n.drawing.never)} for n in found.normalisers
+        ],
+    }
+
+
+def content_security_policy(style: str, script: str) -> str:
+    """Nothing may be loaded or sent; this style and this script alone are allowed, by their SHA-256."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def embedded(value: Mapping[str, Any]) -> str:
+    """JSON that may stand in a script element: ASCII, and no character that HTML would look at."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@lru_cache(1)
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["short"] = shortly
+    environment.filters["error"] = lambda number: shortly(float(f"{number:.2g}"))
+    environment.filters["thousands"] = lambda number: f"{number:,}"
+    environment.filters["px"] = lambda number: f"{number:.1f}".removesuffix(".0")
+    return environment

@@ -10,7 +10,7 @@ NPU = .venv-npu
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
-.PHONY: help demo test test-slow fuzz lint test-oldest clean
+.PHONY: help demo test test-slow test-browser fuzz lint test-oldest clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ test: $(VENV)/.installed ## the tests, with the versions of constraints.txt (PYT
 test-slow: $(VENV)/.installed ## the tests that compile or trace for seconds: exports by AOTInductor, torch.export and dynamo
 	$(VENV)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,dynamo]'
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS) -m slow
+
+test-browser: $(VENV)/.installed ## the pages in a real Chromium (Debian: apt-get install chromium)
+	GRAPH2TORCH_BROWSER=1 $(VENV)/bin/python -m pytest -m browser tests/report
 
 fuzz: $(VENV)/.installed ## hostile files by the thousand (FUZZ_ARGS="--cases 10000 --seed 1"; Linux)
 	$(VENV)/bin/python -m tests.fuzz $(FUZZ_ARGS)

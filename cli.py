@@ -198,7 +198,7 @@ def build(
     tensorboard: TensorboardOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json), and print how equal it is."""
+    """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json, report.html), and print how equal it is."""
     if weights not in ("checkpoint", "onnx"):
         raise typer.BadParameter("is 'checkpoint' or 'onnx'", param_hint="--weights")
     from graph2torch.build import build as run
@@ -332,6 +332,41 @@ def verify(
         show_verification(found)
         show_events(events)
     raise typer.Exit(0 if found.equal else 1)
+
+
+@app.command(epilog="Exit status: 0, and the page is written; 1 with --verify if something is different; 2 trouble; 130 interrupted.")
+@guarded
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that build wrote.", show_default=False)],
+    original: Annotated[
+        Path | None,
+        typer.Argument(help="With --verify: the .onnx it was built from; default: where it lay at the build.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write; default: report.html in the folder.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --output.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Judge the folder first, as verify does, for errors block by block. Runs its model.py.")
+    ] = False,
+    rules: RulesOption = None,
+) -> None:
+    """Write report.html of a folder again: verdict, architecture, weights, normaliser and errors as one page to look at."""
+    if original is not None and not verify:
+        raise typer.BadParameter("is only needed with --verify", param_hint="ORIGINAL")
+    from graph2torch.report.folder import report_folder
+    from graph2torch.show.report import show_written
+
+    with Progress(False) as note:
+        found = None
+        if verify:
+            from graph2torch.judge.deep import report as to_json
+            from graph2torch.judge.deep import verify_folder
+
+            found = verify_folder(folder, original, rules=tuple(rules or ()), progress=note)
+        written = report_folder(folder, output, force=force, verification=None if found is None else to_json(found), progress=note)
+    show_written(written)
+    raise typer.Exit(0 if found is None or found.equal else 1)
 
 
 @app.command(epilog="Exit status: 0 equal within the tolerance, and written; 1 different, and not written; 2 trouble; 130 interrupted.")

@@ -404,6 +404,7 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
     return {
         "graph2torch": __version__,
         "level": checked.level,
+        "equal": made.equal,
         "reason": checked.reason,
         "original": {
             "file": model.path.name,

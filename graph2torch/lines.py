@@ -85,11 +85,12 @@ class _Reader:
                 self.visit(statement.value)
                 values, target = self.resolved.get(id(statement.value), ()), statement.targets[0]
                 targets = target.elts if isinstance(target, ast.Tuple) else [target]
-                for name in (t for t in targets if isinstance(t, ast.Name)):
-                    self.variables.pop(name.id, None)
-                for name, value in zip(targets, values, strict=False):
-                    if isinstance(name, ast.Name):
-                        self.variables[name.id] = value
+                for variable in targets:
+                    if isinstance(variable, ast.Name):
+                        self.variables.pop(variable.id, None)
+                for variable, value in zip(targets, values, strict=False):
+                    if isinstance(variable, ast.Name):
+                        self.variables[variable.id] = value
             elif isinstance(statement, ast.Return) and statement.value is not None:
                 self.visit(statement.value)
         for i, block in enumerate(self.spec.blocks):

@@ -22,9 +22,9 @@ from graph2torch.build import Build, build_policy, report
 from graph2torch.inspect import cover_folder, explain_model, inspect_file, list_rules
 from graph2torch.judge.verify import Level
 from graph2torch.show.build import show_build
-from graph2torch.show.parts import LEVELS
 from graph2torch.show.inspect import show_inspection
 from graph2torch.show.page import WIDTH, Page
+from graph2torch.show.parts import LEVELS
 from graph2torch.show.rules import show_coverage, show_explanation, show_rules
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 

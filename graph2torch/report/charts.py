@@ -133,7 +133,9 @@ def statistics(mean: Floats, std: Floats, never: Sequence[int], width: float = 9
     every = max(1, math.ceil(mean.size / 12))
     every = next(n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if n >= every)
     numbers = tuple(Tick(round(float(across[i]), 1), str(i)) for i in range(0, mean.size, every))
-    ticks = tuple(Tick(round(float(down(v)), 1), shortly(v)) for v in _marks(float(low.min(initial=0)), float(high.max(initial=0)), linear, unit))
+    ticks = tuple(
+        Tick(round(float(down(v)), 1), shortly(v)) for v in _marks(float(low.min(initial=0)), float(high.max(initial=0)), linear, unit)
+    )
     columns = tuple((float(f"{m:.4g}"), float(f"{s:.4g}")) for m, s in zip(mean, std, strict=True))
     return Statistics(width, height, bands, means, constant, ticks, numbers, linear, unit, columns, tuple(held), total)
 
@@ -151,13 +153,19 @@ def _marks(low: float, high: float, linear: bool, unit: float) -> list[float]:
     return [-p for p in powers if p <= -low] + [0.0] + [p for p in powers if p <= high]
 
 
-def shortly(number: float) -> str:
-    """A number for people: up to four digits, a true minus."""
+def shortly(number: float, digits: int = 4) -> str:
+    """A number for people: up to `digits` digits, a true minus."""
     if number == 0:
         return "0"
     if not math.isfinite(number):
         return {math.inf: "∞", -math.inf: "−∞"}.get(number, "NaN")
-    text = f"{number:.4g}"
+    text = (
+        f"{number:.{digits}g}"
+        if abs(number) < 10**6 and number != int(number)
+        else f"{number:.4g}"
+        if abs(number) >= 10**6
+        else f"{number:g}"
+    )
     if "e" in text:
         mantissa, _, exponent = text.partition("e")
         text = f"{mantissa}e{int(exponent)}"

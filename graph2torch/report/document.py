@@ -21,18 +21,17 @@ from graph2torch.show.figures import runs_of
 from graph2torch.show.parts import LEVELS, MEANINGS
 from graph2torch.text import counted, printable
 
-from .charts import ErrorChart, Histogram, Measured, Statistics, error_chart, histogram, statistics
+from .charts import ErrorChart, Histogram, Measured, Statistics, error_chart, histogram, shortly, statistics
 from .layout import Layout, Size, lay_out, neighbours
-from .source import Line, highlighted
+from .source import Line, highlighted, shifted
 
 MOST = 10_000  # entries of a list in report.json; build makes at most 5,000 nodes
 DRAWN = 400  # blocks; beyond, a drawing shows nothing, and lifted.onnx in Netron shows more
 SNIPPET = 24  # lines of model.py beside a block; the listing has them all
 LISTED = 40  # nodes of a block, tensors that drift, names that nothing used
 HELD = 2**22  # numbers of which a histogram is drawn; beyond, every n-th is taken, and the page says so
-BOX = 236.0  # CSS pixels
-LETTERS = 31  # of a box's line
-EQUAL = ("bytes", "graph", "bits")
+BOX = 212.0  # CSS pixels
+LETTERS = 28  # of a box's line
 ORDER = ("differs", "close", "bits", "graph", "bytes")
 
 
@@ -202,6 +201,7 @@ class Report:
     equal: bool
     words: str
     reason: str
+    stronger: str
     ladder: tuple[tuple[str, bool], ...]
     facts: tuple[Fact, ...]
     divergence: str
@@ -332,7 +332,7 @@ class _Reader:
         measured = self.by_block()
         blocks = tuple(self.block(i, measured) for i in range(len(self.raw)))
         pair = self.pair()
-        apart = pair is not None and pair.verdict in ("drift", "other step") and any(t.checkpoint for t in pair.drifting)
+        equal = _is(self.document["equal"], bool) and (self.verification is None or _is(self.verification["equal"], bool))
         divergence = self.document["divergence"]
         divergence = {} if divergence is None else _is(divergence, dict)
         shares = self.shares()
@@ -341,9 +341,10 @@ class _Reader:
             name=re.sub(r"\.onnx$", "", _text(original["file"], 80)),
             title=_text(self.told["title"], 300),
             level=level,
-            equal=level in EQUAL and not apart,
+            equal=equal,
             words=LEVELS[level],
             reason=_text(self.document["reason"], 600),
+            stronger=ORDER[min(ORDER.index(level) + 1, len(ORDER) - 1)],
             ladder=tuple((name, ORDER.index(name) <= ORDER.index(level)) for name in ORDER),
             facts=tuple(self.facts(pair, shares)),
             divergence=_text(divergence.get("words"), 600),
@@ -378,19 +379,29 @@ class _Reader:
         if _is(checked["isomorphic"], bool):
             nodes = len(_list(witness["nodes"])) + len(_list(witness["classes"]))
             constants = counted(len(_list(witness["initializers"])), "constant")
-            yield Fact("yes", "Structure", f"{counted(nodes, 'operator')} laid on each other from named inputs to outputs, {constants} bit-equal")
+            yield Fact(
+                "yes", "Structure", f"{counted(nodes, 'operator')} laid on each other from named inputs to outputs, {constants} bit-equal"
+            )
         else:
             refusal, differing = _text(witness["refusal"], 300), len(_list(witness["differing"]))
             yield Fact("no", "Structure", refusal or f"operator by operator the same; {counted(differing, 'constant')} with other bits")
         rebuilt = _dicts(checked["rebuilt"])
         compared, differing = (sum(_whole(f[key]) for f in rebuilt) for key in ("compared", "differing"))
         result = f"all {compared:,} numbers bit-equal" if not differing else f"{differing:,} of {compared:,} numbers differ"
-        yield Fact("no" if differing else "yes", "onnxruntime", f"rebuilt.onnx against the original: {result} in {len(_list(checked['runs']))} runs")
+        yield Fact(
+            "no" if differing else "yes",
+            "onnxruntime",
+            f"rebuilt.onnx against the original: {result} in {len(_list(checked['runs']))} runs",
+        )
         figures = self.figures(checked["torch"])
         if figures:
-            worst = max(figures, key=lambda m: m.error / (m.limit or 1))
-            within = all(m.limit is None or m.error <= m.limit for m in figures)
-            how = f"within 1e-5 · max(1, largest output), off by {worst.error:.2g} at most" if within else f"off by {worst.error:.2g} in {worst.label}"
+            far = max((m for m in figures if m.limit is not None and not m.error <= m.limit), key=lambda m: m.error, default=None)
+            within, most = far is None, max(m.error for m in figures)
+            how = (
+                f"off by {shortly(most, 2)} at most, within 1e-5 · max(1, largest output)"
+                if far is None
+                else f"off by {shortly(far.error, 2)} in {far.label}"
+            )
             yield Fact("yes" if within else "no", "torch", f"model.py against the original: {how}")
         if pair is None:
             yield Fact("–", "Pair", "no checkpoint was given; the weights are the graph's")
@@ -400,12 +411,30 @@ class _Reader:
         active = sum(s.nodes for s in shares if s.kind in ("rule", "single"))
         inert = sum(s.nodes for s in shares if s.kind == "inert")
         more = f", {single} of them as single operators" if single else ""
-        yield Fact("no" if unexplained else "yes", "Coverage", f"{active} of {sum(s.nodes for s in shares)} nodes explained{more}, {inert} inert")
+        yield Fact(
+            "no" if unexplained else "yes", "Coverage", f"{active} of {sum(s.nodes for s in shares)} nodes explained{more}, {inert} inert"
+        )
+        if self.verification is not None:
+            yield self.deeper(self.verification)
         if self.document["device"] is not None:
             device = _is(self.document["device"], dict)
-            within = _is(device["within"], bool) if "within" in device else None
-            name = _text(device.get("device") if isinstance(device.get("device"), str) else device.get("name"), 60)
-            yield Fact("–" if within is None else "yes" if within else "no", "Device", name or "another device than the CPU was tried as well")
+            within = _is(device["within"], bool)
+            where = _text(device["name"], 60) + (", simulated" if _is(device["simulated"], bool) else "")
+            limit = f"{_number(device['tolerance']):g} · max(1, largest output)"
+            yield Fact("yes" if within else "no", "Device", f"model.py on {where} is {'within' if within else 'beyond'} {limit} of the CPU")
+
+    @staticmethod
+    def deeper(found: Mapping[str, Any]) -> Fact:
+        """What verify found on much more."""
+        rebuilt = _dicts(found["rebuilt"])
+        compared, differing = (sum(_whole(f[key]) for f in rebuilt) for key in ("compared", "differing"))
+        cases = counted(sum(_whole(n) for n in _is(found["cases"], dict).values()), "case")
+        numbers = f"all {compared:,} numbers bit-equal" if not differing else f"{differing:,} of {compared:,} numbers differ"
+        text = f"{_text(found['level'], 10)}: {numbers} in {cases}"
+        if (sampling := found["sampling"]) is not None:
+            right = _is(sampling["right"], bool)
+            text += f"; {counted(len(_list(sampling['tests'])), 'test')} of {counted(_whole(sampling['draws']), 'draw')}, {'none failed' if right else 'not as the policy says'}"
+        return Fact("yes" if _is(found["equal"], bool) else "no", "verify", text)
 
     def files(self, original: Mapping[str, Any]) -> Iterator[FileRow]:
         what = f"{_text(original['exporter'], 60)}, opset {_whole(original['opset'])}, IR {_whole(original['ir_version'])}"
@@ -413,7 +442,9 @@ class _Reader:
         if (checkpoint := self.checkpoint) is not None:
             step = checkpoint["step"]
             what = "step unknown" if step is None else f"step {_whole(step):,}"
-            yield FileRow(_text(checkpoint["file"], 80), what, f"{_whole(checkpoint['bytes']) / 1e6:.2f} MB", _text(checkpoint["sha256"], 64))
+            yield FileRow(
+                _text(checkpoint["file"], 80), what, f"{_whole(checkpoint['bytes']) / 1e6:.2f} MB", _text(checkpoint["sha256"], 64)
+            )
 
     # ------------------------------------------------------------------------------------------ errors
     def figures(self, told: Any, tolerance: float = TOLERANCE) -> list[Measured]:
@@ -479,8 +510,12 @@ class _Reader:
         return found
 
     def excerpt(self, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[int, Line], ...]:
-        numbers = list(dict.fromkeys(n for a, b in ranges for n in range(a, b + 1)))
-        return tuple((n, self.source[n - 1]) for n in numbers[:SNIPPET])
+        numbers = list(dict.fromkeys(n for a, b in ranges for n in range(a, b + 1)))[:SNIPPET]
+        lines = [self.source[n - 1] for n in numbers]
+        indent = min(
+            (len(text) - len(text.lstrip(" ")) for text in ("".join(t for _, t in line) for line in lines) if text.strip()), default=0
+        )
+        return tuple((n, shifted(line, indent)) for n, line in zip(numbers, lines, strict=True))
 
     def made(self, value: str) -> Link:
         """What a block reads: another block's result, or an input."""
@@ -519,11 +554,11 @@ class _Reader:
                 if source is not None and source != first + n:
                     edges.append((source, first + n))
         for n, output in enumerate(outputs):
-            value = output.get("value")
-            if value in self.makers:
-                edges.append((first + self.makers[value], first + len(self.raw) + n))
-            elif value in names:
-                edges.append((names[value], first + len(self.raw) + n))
+            result: Any = output.get("value")
+            if result in self.makers:
+                edges.append((first + self.makers[result], first + len(self.raw) + n))
+            elif result in names:
+                edges.append((names[result], first + len(self.raw) + n))
         return placed(boxes, list(dict.fromkeys(edges)))
 
     # ------------------------------------------------------------------------------------------ tensors
@@ -618,7 +653,10 @@ class _Reader:
             tuple(t for t in self.views.values() if t.state == "drift"),
             tuple(_text(d["metadata"], 300) for d in self.disagreements() if "metadata" in d),
             tuple(self.settings(told["configuration"])),
-            tuple((printable(name, 80), f"{_whole(m['tensors']):,}", f"{_whole(m['numbers']):,}") for name, m in list(modules.items())[:LISTED]),
+            tuple(
+                (printable(name, 80), f"{_whole(m['tensors']):,}", f"{_whole(m['numbers']):,}")
+                for name, m in list(modules.items())[:LISTED]
+            ),
             tuple(printable(name, 120) for name in unused[:LISTED]),
             max(len(unused) - LISTED, 0),
         )
@@ -701,13 +739,17 @@ def _wrapped(text: str, letters: int = LETTERS) -> tuple[str, ...]:
     if len(text) <= letters:
         return (text,)
     cut = text.rfind(" ", 0, letters + 1)
-    first, rest = (text[:cut], text[cut + 1 :]) if cut > letters // 2 else (text[:letters], text[letters:])
+    name = max(text.rfind(c, 0, letters) for c in "_./") + 1  # a long name is cut behind one of these
+    if cut > letters // 2:
+        first, rest = text[:cut], text[cut + 1 :]
+    else:
+        first, rest = (text[:name], text[name:]) if name > letters // 2 else (text[:letters], text[letters:])
     return first, rest if len(rest) <= letters else rest[: letters - 1] + "…"
 
 
 def _box(kind: str, title: str, sub: str, block: int | None = None, mark: str = "") -> Box:
     lines = _wrapped(title)
-    sub = sub if len(sub) <= LETTERS + 2 else sub[: LETTERS + 1] + "…"
+    sub = sub if len(sub) <= LETTERS + 3 else sub[: LETTERS + 2] + "…"
     return Box(0, 0, BOX, 30.0 + 17 * len(lines) + (0 if sub else -14), kind, lines, sub, title, block, mark)
 
 

@@ -53,18 +53,14 @@ def data(found: Report) -> dict[str, Any]:
     return {
         "keys": {str(number): list(to) for number, to in (found.drawing.keys if found.drawing else ())},
         "lines": {str(b.number): list(b.lines) for b in found.blocks if b.lines},
-        "normalisers": [
-            {"columns": [list(c) for c in n.drawing.columns], "never": list(n.drawing.never)} for n in found.normalisers
-        ],
+        "normalisers": [{"columns": [list(c) for c in n.drawing.columns], "never": list(n.drawing.never)} for n in found.normalisers],
     }
 
 
 def content_security_policy(style: str, script: str) -> str:
     """Nothing may be loaded or sent; this style and this script alone are allowed, by their SHA-256."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    return (
-        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def embedded(value: Mapping[str, Any]) -> str:
@@ -86,7 +82,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["short"] = shortly
-    environment.filters["error"] = lambda number: shortly(float(f"{number:.2g}"))
+    environment.filters["error"] = lambda number: shortly(number, 2)
     environment.filters["thousands"] = lambda number: f"{number:,}"
     environment.filters["px"] = lambda number: f"{number:.1f}".removesuffix(".0")
     return environment

@@ -9,7 +9,9 @@ from typing import TypeAlias
 
 from graph2torch.text import printable
 
-Line: TypeAlias = "tuple[tuple[str, str], ...]"  # (kind, text): "k" keyword, "s" string, "c" comment, "n" number, "d" a definition's name, "" else
+Line: TypeAlias = (
+    "tuple[tuple[str, str], ...]"  # (kind, text): "k" keyword, "s" string, "c" comment, "n" number, "d" a definition's name, "" else
+)
 
 WIDE = 400  # characters of a line that are shown
 MOST = 20_000  # lines
@@ -34,6 +36,14 @@ def highlighted(source: str) -> tuple[Line, ...]:
     except (tokenize.TokenError, SyntaxError, IndexError):
         kinds = [[] for _ in lines]
     return tuple(_pieces(line, found) for line, found in zip(lines, kinds, strict=True))
+
+
+def shifted(line: Line, indent: int) -> Line:
+    """The line without its first `indent` characters, which are spaces."""
+    if not line or not indent:
+        return line
+    (kind, text), *rest = line
+    return ((kind, text[indent:]), *rest) if text[:indent].isspace() else line
 
 
 def _kind(token: tokenize.TokenInfo, before: str) -> str:

@@ -11,6 +11,7 @@ from graph2torch.text import printable, quoted
 
 from .page import Page
 
+
 def show_cause(page: Page, pair: Mapping[str, Any], apart: bool, far: bool) -> None:
     """Why the two may disagree, and which .pt beside the checkpoint fits; `apart`: their tensors do, `far`: further than a race explains."""
     if pair["reason"]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from graph2torch.inspect import Found
 from graph2torch.text import printable
 
-
 LEVELS = {
     "bytes": "the two files are the same, byte for byte",
     "graph": "operator by operator the same computation on the same numbers, whatever the input; and onnxruntime gave the same bits on everything tried",

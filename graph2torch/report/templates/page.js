@@ -75,6 +75,10 @@
   addEventListener("hashchange", fromAddress);
   for (const panel of panels) { const first = panel.querySelector(".block"); if (first) select(first.id, false); }
   fromAddress();
+  for (const drawing of all(".drawing")) {
+    const first = box(current)?.closest(".drawing") === drawing ? box(current) : drawing.querySelector("a.box");
+    if (first) drawing.scrollLeft += first.getBoundingClientRect().x + first.getBoundingClientRect().width / 2 - drawing.getBoundingClientRect().x - drawing.clientWidth / 2;
+  }
 
   // a normaliser's columns, under the pointer or the arrow keys
   const short = (x) => (x === 0 ? "0" : String(Number(x.toPrecision(4)))).replace("-", "−");

@@ -12,14 +12,15 @@ from typing import Any
 from tests.commands import unsafe
 
 VOID = {"meta", "link"}
-ELEMENTS = set(
-    "html head meta title link style body a div nav button main section p h1 h2 h3 ol ul li b dl dt dd span small article code pre figure "
-    "figcaption table caption thead tbody tr th td details summary footer script svg g path line rect circle text".split()
-)
-ATTRIBUTES = set(
-    "lang charset http-equiv content name rel href class type hidden id tabindex aria-label aria-current aria-live aria-hidden role "
-    "data-block data-normaliser width height viewBox viewbox preserveaspectratio transform d x y x1 x2 y1 y2 cx cy r rx colspan".split()
-)
+_ELEMENTS = """
+html head meta title link style body a div nav button main section p h1 h2 h3 ol ul li b dl dt dd span small article code pre figure
+figcaption table caption thead tbody tr th td details summary footer script svg g path line rect circle text
+"""
+_ATTRIBUTES = """
+lang charset http-equiv content name rel href class type hidden id tabindex aria-label aria-current aria-live aria-hidden role
+data-block data-normaliser width height viewbox preserveaspectratio transform d x y x1 x2 y1 y2 cx cy r rx colspan
+"""
+ELEMENTS, ATTRIBUTES = frozenset(_ELEMENTS.split()), frozenset(_ATTRIBUTES.split())
 CLASSES = re.compile(r"[a-z0-9 ]*")
 
 

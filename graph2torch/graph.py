@@ -29,6 +29,7 @@ from onnx import numpy_helper
 
 from .errors import ModelError, UnsupportedGraph
 from .files import MAX_BYTES, MAX_RANK, read_file, where
+from .functions import written_out
 from .order import topological
 from .text import one_line, printable, quoted
 
@@ -209,15 +210,25 @@ def load(path: str | Path) -> Model:
     check_counts(proto.graph, where(path))
     if not all(isinstance(text, str) for text in texts(proto)):  # protobuf gives bytes for what is not UTF-8
         raise ModelError(f"{where(path)} holds a name that is not text (UTF-8); the file is damaged, so export or download it again.")
+    check_functions(proto, where(path))
+    proto = written_out(proto, where(path), MAX_NODES)
     embed_external_data(proto, path, len(data))
     graph = read_graph(proto, where(path))
-    del proto.functions[:]  # read_graph made sure that no node calls one
+    del proto.functions[:]  # no node calls one any more
     outputs = tuple(o.name for o in graph.outputs)
     if len(outputs) != len(proto.graph.output):
         kept = [o for o in proto.graph.output if o.name in outputs]
         del proto.graph.output[:]
         proto.graph.output.extend(kept)
     return Model(path, hashlib.sha256(data).hexdigest(), len(data), proto, graph)
+
+
+def check_functions(proto: onnx.ModelProto, name: str) -> None:
+    for function in proto.functions:
+        if function.domain in STANDARD:
+            raise UnsupportedGraph(
+                f"{name} brings its own {quoted(function.name)} in place of the standard operator; graph2torch knows the standard operators only."
+            )
 
 
 def check_counts(graph: onnx.GraphProto, name: str) -> None:
@@ -323,11 +334,7 @@ def read_graph(proto: onnx.ModelProto, name: str) -> Graph:
     opset = read_opset(proto, name)
     if graph.sparse_initializer:
         raise UnsupportedGraph(f"{name} has sparse initializers; graph2torch reads dense ones, so export it without.")
-    for function in proto.functions:
-        if function.domain in STANDARD:
-            raise UnsupportedGraph(
-                f"{name} brings its own {quoted(function.name)} in place of the standard operator; graph2torch knows the standard operators only."
-            )
+    check_functions(proto, name)
 
     constants = {}
     for tensor in graph.initializer:

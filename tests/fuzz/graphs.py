@@ -360,13 +360,27 @@ def a_subgraph(rng: random.Random, model: onnx.ModelProto) -> None:
 
 
 def functions(rng: random.Random, model: onnx.ModelProto) -> None:
-    """Of standard operators' names, that call themselves, or that nodes call."""
-    domain, name = rng.choice(("", "ai.onnx", "own", text(rng)[:30])), rng.choice((*OPERATORS[:20], "Own", text(rng)[:30]))
-    body = [helper.make_node(name, ["x"], ["y"], domain=domain), helper.make_node("Relu", ["x"], ["z"])]
-    model.functions.append(helper.make_function(domain, name, ["x"], ["y"], body, [helper.make_opsetid("", 13)]))
-    if rng.random() < 0.6:
+    """Of standard operators' names, that call themselves or each other, twice or with too much, or that nodes call."""
+    domain = rng.choice(("", "ai.onnx", "own", "own", text(rng)[:30]))
+    names = [rng.choice((*OPERATORS[:20], "Own", f"Own{i}", text(rng)[:30])) for i in range(rng.choice((1, 1, 2, 5, 30)))]
+    for i, name in enumerate(names):
+        called = rng.choice((name, names[(i + 1) % len(names)], names[-1]))
+        body = [helper.make_node(called, ["x"] * rng.choice((1, 1, 1, 2)), ["y"], domain=rng.choice((domain, domain, "")))]
+        body += [helper.make_node(called, ["y"], ["z"], domain=domain) for _ in range(rng.choice((0, 1, 2)))]
+        body.append(helper.make_node(rng.choice(OPERATORS[:20]), ["x"], ["w"]))
+        if rng.random() < 0.3:
+            body[-1].attribute.add(name=rng.choice(("alpha", "axis", text(rng)[:9])), ref_attr_name="a", type=rng.randrange(12))
+        if i == len(names) - 1 and rng.random() < 0.7:
+            body = body[-1:]
+            body[0].output[0] = "y"
+        opsets = [helper.make_opsetid("", rng.choice((1, 13, 15, 99))), helper.make_opsetid(domain or "own", 1)]
+        attributes = rng.choice(([], ["a"], ["a", "a"]))
+        model.functions.append(helper.make_function(domain, name, rng.choice((["x"], ["x", "q"], [])), ["y"], body, opsets, attributes))
+    if rng.random() < 0.7:
         target = node(rng, model)
-        target.op_type, target.domain = name, domain
+        target.op_type, target.domain = names[0], domain
+    if rng.random() < 0.5:
+        model.opset_import.append(helper.make_opsetid(domain or "own", 1))
 
 
 def a_hub(rng: random.Random, model: onnx.ModelProto) -> None:

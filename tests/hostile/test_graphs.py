@@ -415,13 +415,6 @@ def a_foreign_operator(m: onnx.ModelProto) -> None:
     m.graph.node.append(helper.make_node("FusedGemm", ["obs_0"], ["fused"], domain="com.microsoft"))
 
 
-def a_local_function(m: onnx.ModelProto) -> None:
-    m.functions.append(
-        helper.make_function("mine", "Twice", ["x"], ["y"], [helper.make_node("Add", ["x", "x"], ["y"])], [helper.make_opsetid("", 9)])
-    )
-    m.graph.node.append(helper.make_node("Twice", ["obs_0"], ["twice"], domain="mine"))
-
-
 def a_standard_operator_replaced(m: onnx.ModelProto) -> None:
     m.functions.append(
         helper.make_function("", "Sigmoid", ["x"], ["y"], [helper.make_node("Neg", ["x"], ["y"])], [helper.make_opsetid("", 9)])
@@ -450,7 +443,6 @@ LANGUAGE: dict[Bend, tuple[str, ...]] = {
     a_list_of_subgraphs: ("subgraph",),
     deep_subgraphs: ("If", "subgraph"),
     a_foreign_operator: ("'com.microsoft'", "standard operators only"),
-    a_local_function: ("'mine'", "standard operators only"),
     a_standard_operator_replaced: ("'Sigmoid'", "in place of the standard operator"),
 }
 

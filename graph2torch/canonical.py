@@ -58,7 +58,8 @@ _EXPLICIT: dict[str, tuple[str, Callable[[int], int]]] = {
 # Left out, they are this number on every axis; schemas don't know it, since the number of axes is the operand's.
 _EVERY_AXIS = {"strides": 1, "dilations": 1, "pads": 0}
 _LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
-_OTHER_FLOATS = frozenset({onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
+# All operands and results are of one type, so that one of them tells it.
+_OF_ONE_TYPE = frozenset({"Gemm", "MatMul", "Conv", "Add", "Sub", "Mul", "Div", "Concat", "Clip", "Relu", "Sigmoid", "Tanh", "Identity"})
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
@@ -239,21 +240,32 @@ class _Canonicaliser:
         return replace(node, attributes=kept)
 
     def like_float32(self, node: Node) -> bool:
-        """Whether the operand is float32: a type that is left out is the operand's, which is a floating-point number."""
-        if not self.other_floats:
-            return True
-        value = node.inputs[0]
-        constant, known = self.constants.get(value), self.graph.types.get(value)
-        return constant.dtype == np.float32 if constant is not None else known is not None and known.dtype == np.float32
+        """Whether the operand is float32: a type that is left out is the operand's."""
+        value: str | None = node.inputs[0]
+        while value is not None:
+            dtype = self.declared(value)
+            if dtype is not None:
+                return dtype == np.float32
+            maker = self.makers.get(value)
+            if maker is None or maker.op not in _OF_ONE_TYPE:
+                break
+            known = [dtype for v in maker.inputs if (dtype := self.declared(v)) is not None]
+            if known:
+                return known[0] == np.float32
+            value = next(iter(maker.inputs), None)
+        inferred = self.graph.types.get(node.inputs[0])
+        return inferred is not None and inferred.dtype == np.float32
+
+    def declared(self, value: str) -> np.dtype[np.generic] | None:
+        """The type of a constant or an input."""
+        known = self.constants.get(value)
+        if known is not None:
+            return known.dtype
+        return self.inputs[value].dtype if value in self.inputs else None
 
     @cached_property
-    def other_floats(self) -> bool:
-        """Whether there may be floating-point numbers in the graph that are not float32."""
-        attributes = [(name, value) for node in self.graph.nodes for name, value in node.attributes.items()]
-        dtypes = {value.dtype for _, value in attributes if isinstance(value, np.ndarray)}
-        dtypes |= {array.dtype for array in self.graph.constants.values()} | {value.dtype for value in self.graph.inputs}
-        made = {value for name, value in attributes if isinstance(value, int) and (name == "to" or name.endswith("type"))}
-        return any(d.kind == "f" and d != np.float32 for d in dtypes) or not made.isdisjoint(_OTHER_FLOATS)
+    def makers(self) -> dict[str, Node]:
+        return {value: node for node in self.graph.nodes for value in node.outputs}
 
     def keeps_everything(self, node: Node) -> bool:
         """A Slice of a graph input with fixed sizes that takes all of it. onnxruntime holds inputs to those sizes."""

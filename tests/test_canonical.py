@@ -298,6 +298,17 @@ DIFFERENT = {
         ("g (double[b, 6] x) => (double[b, 6] y) { r = RandomNormalLike (x) y = Cast <to = 11> (r) }", 9),
         ("g (double[b, 6] x) => (double[b, 6] y) { r = RandomNormalLike <dtype = 1> (x) y = Cast <to = 11> (r) }", 9),
     ),
+    "numbers drawn as whole ones and as floats": (
+        ("g (int64[b, 6] x) => (float[b, 6] y) { r = RandomNormalLike (x) y = Cast <to = 1> (r) }", 9),
+        ("g (int64[b, 6] x) => (float[b, 6] y) { r = RandomNormalLike <dtype = 1> (x) y = Cast <to = 1> (r) }", 9),
+    ),
+    "the same, of what is computed": (
+        ("g (int64[b, 6] x) => (float[b, 6] y) { a = Add (x, x) m = Abs (a) r = RandomNormalLike (m) y = Cast <to = 1> (r) }", 9),
+        (
+            "g (int64[b, 6] x) => (float[b, 6] y) { a = Add (x, x) m = Abs (a) r = RandomNormalLike <dtype = 1> (m) y = Cast <to = 1> (r) }",
+            9,
+        ),
+    ),
     "softmax over all further axes, and over one": (
         ("g (float[b, 6, 2] x) => (float[b, 6, 2] y) { y = Softmax <axis = 1> (x) }", 9),
         ("g (float[b, 6, 2] x) => (float[b, 6, 2] y) { y = Softmax <axis = 1> (x) }", 13),

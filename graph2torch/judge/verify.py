@@ -102,6 +102,7 @@ class Judge:
         self.draws = pair_draws(original, rebuilt, alignment)
         if self.draws:
             check_accepted(original)  # as it is: with its draws as inputs it may be valid where it wasn't before
+            session(rebuilt, False, "the rebuilt graph")  # likewise
         self.outputs = [o.name for o in spec.outputs]
         self.sources: dict[str, str] = {}  # what the module's draws are made from: the graph's value → its name for people
         for field, drawn in () if side.other_layers else spec.noise.items():

@@ -240,17 +240,22 @@ def _gated(op: str) -> str:
 
 
 def activation_missing(evidence: Evidence) -> Cause | None:
-    """An activation that only one graph has, while what reads it is in both."""
+    """An activation that only one graph has, while what it reads and what reads it is in both; else a whole layer is missing."""
     for side, which in ((0, "second"), (1, "first")):
-        alone = evidence.alone(side)
-        names = {n.index: ACTIVATIONS[n.op] for n in alone if n.op in ACTIVATIONS}
-        for node in alone:
-            inner = next((m for i in (0, 1) if (m := evidence.maker(node, i, side)) is not None and m.index in names), None)
-            if node.op == "Mul" and inner is not None and set(inner.inputs) <= set(node.inputs):
-                names[inner.index] = _gated(inner.op)
+        alone = {n.index: n for n in evidence.alone(side)}
+        users = evidence.users[side]
+        names: dict[int, str] = {}
+        for node in alone.values():
+            if node.op not in ACTIVATIONS:
+                continue
+            gated = next((u for u in users.get(node.outputs[0], ()) if u.op == "Mul" and set(node.inputs) <= set(u.inputs)), None)
+            maker = evidence.maker(node, 0, side)
+            readers = users.get((gated or node).outputs[0], ())
+            if (maker is None or maker.index not in alone) and (not readers or any(r.index not in alone for r in readers)):
+                names[node.index] = _gated(node.op) if gated is not None and gated.index in alone else ACTIVATIONS[node.op]
         if names:
             words = f"{', '.join(dict.fromkeys(names.values()))} is missing in the {which} graph ({_places(len(names))})"
-            return Cause("activation missing", words, tuple(n for n in alone if n.index in names))
+            return Cause("activation missing", words, tuple(alone[index] for index in names))
     return None
 
 

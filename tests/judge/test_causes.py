@@ -141,6 +141,11 @@ def test_an_activation_is_missing(model: onnx.ModelProto) -> None:
     assert causes(model, other) == {"activation missing": "SiLU is missing in the second graph (1 place)"}
 
 
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_a_layer_more_is_no_missing_activation(layers: int) -> None:
+    assert "activation missing" not in causes(tiny_policy(layers=3), tiny_policy(layers=layers))
+
+
 @pytest.mark.parametrize("opset", [9, 13])
 def test_wrong_bounds(opset: int) -> None:
     model = tiny_policy(opset=opset)

@@ -153,15 +153,25 @@ RulesOption = Annotated[
 ]
 
 
-def precision(value: str) -> str:
-    if value not in ("float32", "float16", "bfloat16"):
-        raise typer.BadParameter("is 'float32', 'float16' or 'bfloat16'")
+def precision(value: str | None) -> str | None:
+    from graph2torch.precisions import PRECISIONS
+
+    if value is not None and value not in PRECISIONS:
+        raise typer.BadParameter(f"is {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}")
     return value
 
 
 DtypeOption = Annotated[
-    str, typer.Option("--dtype", metavar="DTYPE", callback=precision, help="Of the weights: 'float32', 'float16' or 'bfloat16'.")
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        callback=precision,
+        help="Of the layers' weights: float32, float16 or bfloat16; default: as the folder stores them.",
+        show_default=False,
+    ),
 ]
+ThreadsOption = Annotated[int, typer.Option(min=1, max=1024, help="Of torch on the CPU; a small policy is fastest with one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
 TensorboardOption = Annotated[
@@ -195,6 +205,15 @@ def build(
     weights: Annotated[str, typer.Option(help="Whose weights to take: 'checkpoint' or 'onnx'.")] = "checkpoint",
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="DTYPE",
+            callback=precision,
+            help="Of the layers' weights as they are written: float32, float16 or bfloat16. What is proved is the float32 network.",
+        ),
+    ] = "float32",
+    threads: ThreadsOption = 1,
     tensorboard: TensorboardOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -212,7 +231,18 @@ def build(
     events = None
     with Progress(as_json) as note:
         there = asked_for(device, note)
-        made = run(model, checkpoint, output, force=force, weights=weights, rules=tuple(rules or ()), device=there, progress=note)  # type: ignore[arg-type]
+        made = run(
+            model,
+            checkpoint,
+            output,
+            force=force,
+            weights=weights,  # type: ignore[arg-type]
+            rules=tuple(rules or ()),
+            device=there,
+            dtype=dtype,
+            threads=threads,
+            progress=note,
+        )
         if tensorboard is not None:
             note("writing for TensorBoard")
             events = write_board(board_of_build(made), tensorboard, f"The policy was built in {target}.")
@@ -295,7 +325,8 @@ def verify(
     ] = 1e-5,
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
+    dtype: DtypeOption = None,
+    threads: ThreadsOption = 1,
     tensorboard: TensorboardOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -319,6 +350,7 @@ def verify(
             rules=tuple(rules or ()),
             dtype=dtype,
             device=there,
+            threads=threads,
             progress=note,
         )
         if tensorboard is not None:
@@ -528,8 +560,8 @@ def run(
         str | None, typer.Option(help="With --fingerprint: the one that another machine gave, exact or tolerant.", show_default=False)
     ] = None,
     device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of torch on the CPU; a small policy is fastest with one.")] = 1,
+    dtype: DtypeOption = None,
+    threads: ThreadsOption = 1,
     group: Annotated[
         int | None,
         typer.Option(
@@ -638,6 +670,7 @@ def selftest(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything that is random.")] = 20240611,
     rules: RulesOption = None,
     device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Have a policy that was built try everything it can: acting, sampling, memory, masks, half precision, re-export, the device."""
@@ -651,7 +684,7 @@ def selftest(
 
     with Progress(as_json) as note:
         there = asked_for(device, note)
-        found = try_all(folder, original, device=there, seed=seed, rules=tuple(rules or ()), progress=note)
+        found = try_all(folder, original, device=there, seed=seed, rules=tuple(rules or ()), threads=threads, progress=note)
     if log is not None:
         write_file(log, log_of(found).encode("utf-8", "backslashreplace"), force, "--log")
     if as_json:

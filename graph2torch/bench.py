@@ -21,7 +21,9 @@ from .errors import FolderError, Graph2TorchError, UnsupportedGraph
 from .graph import Model, check_memory, load
 from .judge.figures import TOLERANCE, Tally
 from .judge.observations import SEED, batch_of, observation
+from .judge.precision import ACCEPTABLE
 from .judge.runtime import session
+from .precisions import PRECISIONS
 from .target.prune import pruned, undrawn_outputs
 from .text import one_line, quoted
 
@@ -80,6 +82,7 @@ class Bench:
     changed: tuple[str, ...]
     rounds: int
     seed: int
+    dtype: str = PRECISIONS[0]  # of the weights that torch computes with
 
     @property
     def differs(self) -> bool:
@@ -121,7 +124,7 @@ def bench_folder(
                 check_memory(proto, name, batch)
             rows += _at(batch, opened, policy, model, rebuilt.proto, rounds, seed)
     versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
-    return Bench(str(folder), opened.contract.title, tuple(rows), versions, opened.changed, rounds, seed)
+    return Bench(str(folder), opened.contract.title, tuple(rows), versions, opened.changed, rounds, seed, opened.contract.dtype)
 
 
 def _at(batch: int, opened: Folder, policy: torch.nn.Module, model: Model, rebuilt: onnx.ModelProto, rounds: int, seed: int) -> list[Row]:
@@ -146,10 +149,10 @@ def _at(batch: int, opened: Folder, policy: torch.nn.Module, model: Model, rebui
     by_field = {o.field: o.name for o in contract.outputs}
     acts = [memory if n == "memory" else by_field.get(f"deterministic_{n}", "") for n in contract.acting.deterministic]
     names = [o.name for o in contract.outputs]
-
+    tolerance = TOLERANCE if contract.dtype == PRECISIONS[0] else ACCEPTABLE  # of what torch gives; graphs stay float32
     unfixed = {o.name for o in contract.outputs if not o.fixed}
 
-    def compare(given: Sequence[Any], called: Sequence[str]) -> None:
+    def compare(given: Sequence[Any], called: Sequence[str], tolerance: float = tolerance) -> None:
         """_UnlikeError if these outputs are not the original's; UnsupportedGraph if none of them can be checked."""
         if len(given) != len(called):
             raise _UnlikeError(f"it gives {len(given)} outputs instead of {len(called)}")
@@ -159,13 +162,13 @@ def _at(batch: int, opened: Folder, policy: torch.nn.Module, model: Model, rebui
             if name in expected:
                 tally = Tally(name)
                 tally.add(expected[name], np.asarray(array))
-                if not tally.figures().within(TOLERANCE):
+                if not tally.figures().within(tolerance):
                     raise _UnlikeError(f"its {quoted(name)} is not the original's")
 
     def by_session(proto: onnx.ModelProto, what: str) -> Engine:
         made = session(proto, True, what)
         given = [o.name for o in made.get_outputs()]
-        return (lambda: made.run(None, feed)), (lambda out: compare(out, given))
+        return (lambda: made.run(None, feed)), (lambda out: compare(out, given, TOLERANCE))
 
     def acting() -> Engine:
         act: Any = getattr(policy, "act", None)
@@ -259,6 +262,7 @@ def report(found: Bench) -> dict[str, Any]:
         "versions": dict(found.versions),
         "changed": list(found.changed),
         "device": "cpu",
+        "dtype": found.dtype,
         "threads": 1,
         "rounds": found.rounds,
         "seed": found.seed,

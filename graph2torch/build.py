@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +30,19 @@ from .graph import MAX_NODES, Array, Graph, Model, check_memory, load, read_grap
 from .judge.figures import finite
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
+from .precisions import PRECISIONS, check_dtype
 from .rulebook import RuleBook, load_rules
 from .spec import Module, PolicySpec
 from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
+    import torch
+
     from .devices.device import Device
     from .devices.on_device import DeviceCheck
     from .judge.causes import Cause
     from .judge.divergence import Divergence
+    from .judge.precision import PrecisionCheck
     from .judge.verify import Verification
 
 MAX_BUILT = (
@@ -61,6 +65,9 @@ class Build:
     """What a build made: the source, the weights, the re-exported graph, the original with a function a block, how equal it is, and why.
 
     on_device: the same policy on another device than the CPU, where one was asked for
+    dtype:     of the layers' weights as they are written, and as model.py loads them
+    halves:    the tensors that are written in half precision; precision: what that does, against float32 and the original
+    threads:   of torch, on the CPU
     """
 
     recognised: Recognised
@@ -76,6 +83,10 @@ class Build:
     divergence: Divergence | None = None
     causes: tuple[Cause, ...] = ()
     on_device: DeviceCheck | None = None
+    dtype: str = PRECISIONS[0]
+    halves: frozenset[str] = frozenset()
+    precision: PrecisionCheck | None = None
+    threads: int = 1
 
     @property
     def spec(self) -> PolicySpec:
@@ -85,14 +96,15 @@ class Build:
     def equal(self) -> bool:
         """Whether exit status 0 is due.
 
-        It is if the rebuilt graph is bit-equal, the pair is one unless the graph's weights were asked for, and a device that was
-        asked for gives the same within the tolerance.
+        It is if the rebuilt graph is bit-equal, the pair is one unless the graph's weights were asked for, a device that was
+        asked for gives the same within the tolerance, and half precision that was asked for is good enough.
         """
         from .judge.verify import EQUAL
 
         apart = self.weights_from == "checkpoint" and self.pair.verdict in ("drift", "other step")
         off = self.on_device is not None and not self.on_device.within
-        return self.verification.level in EQUAL and not apart and not off
+        good = self.precision is None or self.precision.good
+        return self.verification.level in EQUAL and not apart and not off and good
 
 
 def recognise(path: str | Path, rules: tuple[str | Path, ...] = (), most: int = MAX_NODES) -> Recognised:
@@ -113,13 +125,19 @@ def build_policy(
     weights: Weights = "checkpoint",
     rules: tuple[str | Path, ...] = (),
     device: Device | None = None,
+    dtype: str = PRECISIONS[0],
+    threads: int | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
     """Rebuilds the policy in memory and verifies it (the quick tier), on `device` as well if it is another than the CPU; nothing is written.
 
+    dtype: of the layers' weights in weights.safetensors: "float32", "float16" or "bfloat16". What is proved is the float32 network
+    threads: of torch on the CPU, by default one
+
     Raises Graph2TorchError: the files can't be read, the graph holds operators that no rule explains, the checkpoint
     is of another network and `weights` isn't "onnx", or the device can't run the policy.
     """
+    check_dtype(dtype)
     progress(f"reading {where(Path(onnx_path))}")
     recognised = recognise(onnx_path, rules, MAX_BUILT)
     if recognised.spec.unexplained:
@@ -129,7 +147,7 @@ def build_policy(
         progress(f"reading {where(Path(checkpoint_path))}")
         _, family, _ = recognised.book.family(recognised.spec.graph)
         checkpoint = load_checkpoint(checkpoint_path, family.policy_module())
-    return rebuild(recognised, checkpoint, weights, progress, device=device)
+    return rebuild(recognised, checkpoint, weights, progress, device=device, dtype=dtype, threads=threads)
 
 
 def rebuild(
@@ -139,12 +157,14 @@ def rebuild(
     progress: Progress = lambda _: None,
     samples: Sequence[Mapping[str, Array]] = (),
     device: Device | None = None,
+    dtype: str = PRECISIONS[0],
+    threads: int | None = None,
 ) -> Build:
     """From a policy that was recognised to one that is built, exported and verified, all in memory.
 
     samples: inputs that make sense, where made-up ones don't (a shape, the places that a Gather picks)
     """
-    from .devices.device import threads
+    from .devices.device import threads as on_threads
     from .export import export
     from .judge.isomorphism import align
     from .judge.runtime import check_accepted
@@ -159,9 +179,11 @@ def rebuild(
     except PairError as error:
         raise with_match(error, spec, recognised.model.path, checkpoint) from None
     pair = judge(spec, family, recognised.model.path, bindings)
-    source = emit(spec, _provenance(recognised, checkpoint, bindings, family.policy_module()))
+    source = emit(spec, replace(_provenance(recognised, checkpoint, bindings, family.policy_module()), dtype=dtype))
     check_memory(recognised.model.proto, where(recognised.model.path))
-    with threads():
+    tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
+    data, halves, precision = None, frozenset[str](), None
+    with on_threads(threads) as count:
         module = build_module(source, bindings)
         progress("exporting")
         try:
@@ -180,16 +202,18 @@ def rebuild(
             from .devices.on_device import check_on_device
 
             progress(f"running on {device.name}")
-            on_device = check_on_device(recognised.model.proto, module, spec, device, verification.seed, samples)
+            on_device = check_on_device(recognised.model.proto, module, spec, device, verification.seed, samples, threads=threads)
+        if dtype != PRECISIONS[0]:
+            progress(f"rounding to {dtype}")
+            data, halves, precision = _rounded(recognised, source, module, dtype, device, verification.seed)
     architecture = lifted(spec, recognised.model.proto, recognised.book)
     check_lifted(architecture, spec, recognised.model.proto)
-    tensors = {b.path: np.ascontiguousarray(b.value).reshape(b.value.shape) for b in bindings.tensors}
     found = witness(alignment, spec.graph, copy)
     return Build(
         recognised,
         bindings,
         source,
-        save(tensors),
+        data or save(tensors),
         rebuilt,
         architecture,
         verification,
@@ -199,7 +223,39 @@ def rebuild(
         divergence,
         causes,
         on_device,
+        dtype,
+        halves,
+        precision,
+        count,
     )
+
+
+def _rounded(
+    recognised: Recognised, source: str, module: torch.nn.Module, dtype: str, device: Device | None, seed: int
+) -> tuple[bytes, frozenset[str], PrecisionCheck]:
+    """weights.safetensors with the layers' weights in half precision, which tensors that are, and how the policy fares that loads it.
+
+    module: the float32 network
+    """
+    import safetensors.torch
+    import torch
+
+    from .devices.device import cpu
+    from .devices.on_device import moved
+    from .judge.observations import ordinary
+    from .judge.precision import Half, check_precision, with_rounding
+    from .judge.torchside import TorchSide
+    from .module import load_module, rounded
+
+    state = {name: tensor.contiguous() for name, tensor in rounded(module, dtype).state_dict().items()}
+    data = safetensors.torch.save(state)
+    written = load_module(source, safetensors.torch.load(data), dtype)
+    place = device or cpu()
+    exact, half = TorchSide(moved(module, place), recognised.spec, place.name), Half(moved(written, place), recognised.spec, place.name)
+    cases = ordinary(recognised.spec, seed)
+    check = check_precision(recognised.model.proto, exact, half, dtype, recognised.spec, cases, seed)
+    halves = frozenset(name for name, tensor in state.items() if tensor.dtype == getattr(torch, dtype))
+    return data, halves, with_rounding(check, written, module, state, dtype)
 
 
 def parting(
@@ -226,6 +282,8 @@ def build(
     weights: Weights = "checkpoint",
     rules: tuple[str | Path, ...] = (),
     device: Device | None = None,
+    dtype: str = PRECISIONS[0],
+    threads: int | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
     """`build_policy`, written to the folder `output` (default: the .onnx file's name without its ending).
@@ -234,7 +292,9 @@ def build(
     """
     target = Path(output) if output is not None else Path(Path(onnx_path).stem)
     check_output(target, force)
-    made = build_policy(onnx_path, checkpoint_path, weights=weights, rules=rules, device=device, progress=progress)
+    made = build_policy(
+        onnx_path, checkpoint_path, weights=weights, rules=rules, device=device, dtype=dtype, threads=threads, progress=progress
+    )
     progress(f"writing {printable(str(target))}")
     write(made, target, force)
     return made
@@ -406,6 +466,7 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
         "level": checked.level,
         "equal": made.equal,
         "reason": checked.reason,
+        "dtype": made.dtype,
         "original": {
             "file": model.path.name,
             "path": _seen_from(target, model.path) if target else None,
@@ -463,7 +524,7 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
             {
                 "path": b.path,
                 "shape": list(b.value.shape),
-                "dtype": b.value.dtype.name,
+                "dtype": made.dtype if b.path in made.halves else b.value.dtype.name,
                 "trainable": b.trainable,
                 "source": b.source,
                 "checkpoint": b.key,
@@ -494,6 +555,8 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
         "divergence": made.divergence
         and {**made.divergence.told(), "causes": [{"name": cause.name, "words": cause.words} for cause in made.causes]},
         "device": made.on_device and made.on_device.told(),
+        "precision": made.precision and made.precision.told(),
+        "threads": made.threads,
         "versions": versions(),
         "files": files,
     }

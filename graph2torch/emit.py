@@ -67,6 +67,10 @@ class _Writer:
     def docstring(self) -> str:
         spec = self.spec
         lines = [self.origin.title, *self.origin.sources]
+        if self.origin.dtype != "float32":
+            lines.append(
+                f"The layers' weights are rounded to {self.origin.dtype}; load(dtype=torch.float32) computes with the rounded ones."
+            )
         rows = [("in ", i.name, i.size, i.meaning + ("" if i.used else " (not used)")) for i in spec.inputs]
         rows += [("out", o.name, o.size, self.meaning(o.meaning, o.constant)) for o in spec.outputs]
         rows = [(kind, re.sub(r"[^\x20-\x7e]", "?", name)[:60], size, text) for kind, name, size, text in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import hashlib
 import os
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+from .errors import UnsupportedGraph
 
 if TYPE_CHECKING:
     import torch
@@ -62,15 +65,42 @@ def _anew(source: str, file: str, kind: str, *given: object) -> object:
     return made.__new__(made, *given)
 
 
+def tensors_of(bindings: Bindings) -> dict[str, torch.Tensor]:
+    """The state_dict of the policy: each bound tensor by its path."""
+    import torch
+
+    return {b.path: torch.from_numpy(np.array(b.value)) for b in bindings.tensors}
+
+
 def build_module(source: str, bindings: Bindings) -> torch.nn.Module:
     """The emitted policy, filled with the bound tensors, in evaluation mode."""
+    policy = import_source(source).Policy()
+    policy.load_state_dict(tensors_of(bindings), strict=True)
+    evaluated: torch.nn.Module = policy.eval()
+    return evaluated
+
+
+def load_module(source: str, state: Mapping[str, torch.Tensor], dtype: str) -> torch.nn.Module:
+    """The emitted policy as its `load` makes it of weights in a file, in evaluation mode."""
     import torch
 
     policy = import_source(source).Policy()
-    state = {b.path: torch.from_numpy(np.array(b.value)) for b in bindings.tensors}
-    policy.load_state_dict(state, strict=True)
-    evaluated: torch.nn.Module = policy.eval()
+    policy.load_state_dict(state)
+    evaluated: torch.nn.Module = policy.to(getattr(torch, dtype)).eval()
     return evaluated
+
+
+def rounded(module: torch.nn.Module, dtype: str) -> torch.nn.Module:
+    """A copy whose layers have weights of half precision, as `load` of a folder that stores them so gives it.
+
+    Raises UnsupportedGraph where it has no layers with weights.
+    """
+    import torch
+
+    half = copy.deepcopy(module).to(getattr(torch, dtype))
+    if all(p.dtype != getattr(torch, dtype) for p in half.parameters()):
+        raise UnsupportedGraph(f"The policy has no layers whose weights could be {dtype}; leave --dtype out.")
+    return half
 
 
 def example_inputs(spec: PolicySpec, batch: int = 2, example: Mapping[str, Array] | None = None) -> tuple[torch.Tensor, ...]:

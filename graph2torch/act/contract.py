@@ -1,6 +1,6 @@
 """What a policy takes and gives, by meaning: its inputs, its random draws, its actions. Written to report.json, read back to act.
 
-Imports nothing: who runs a built policy needs neither onnx nor what builds it.
+Imports next to nothing: who runs a built policy needs neither onnx nor what builds it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
+from graph2torch.precisions import PRECISIONS
+
 Shape = tuple["int | str | None", ...]
 Kind = Literal["observation", "mask", "memory"]
-DTYPES = ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+INPUT_TYPES = ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Everything about a built policy that one needs to know to act with it."""
+    """Everything about a built policy that one needs to know to act with it. dtype: of its layers' weights, as they are stored."""
 
     family: str
     title: str
@@ -93,6 +95,7 @@ class Contract:
     outputs: tuple[Given, ...]
     draws: tuple[Draw, ...]
     acting: Acting
+    dtype: str = PRECISIONS[0]
 
 
 def to_json(inputs: tuple[Input, ...], draws: tuple[Draw, ...], acting: Acting) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def contract(document: Any) -> Contract:
     for given in _all(found, "inputs", dict):
         kind, dtype = _get(given, "kind", str), _get(given, "dtype", str)
         shape = _shape(_get(given, "shape", list))
-        if kind not in ("observation", "mask", "memory") or dtype not in DTYPES:
+        if kind not in ("observation", "mask", "memory") or dtype not in INPUT_TYPES:
             raise ValueError("an input is of no kind or type that there is")
         inputs.append(
             Input(
@@ -150,6 +153,8 @@ def contract(document: Any) -> Contract:
         known = None if given.get("shape") is None else _shape(_get(given, "shape", list))
         draws.append(Draw(_field(given, "field"), kind, known, *map(float, numbers)))  # type: ignore[arg-type]
     acting = _get(found, "acting", dict)
+    if (stored := _get(document, "dtype", str)) not in PRECISIONS:
+        raise ValueError("its weights are of no precision that there is")
     sampled = {key: _field(_get(acting, "sampled", dict), key) for key in _get(acting, "sampled", dict)}
     return Contract(
         _get(found, "family", str),
@@ -164,6 +169,7 @@ def contract(document: Any) -> Contract:
             tuple(_all(acting, "options", int)),
             _get(acting, "log_probabilities", bool),
         ),
+        stored,
     )
 
 

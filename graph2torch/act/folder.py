@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from graph2torch.errors import FolderError
+from graph2torch.errors import ActingError, FolderError
 from graph2torch.files import read_file
 from graph2torch.module import import_source
 from graph2torch.text import one_line, printable, quoted
@@ -49,11 +50,30 @@ class Folder:
     def load(self, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> torch.nn.Module:
         """The policy with its weights, in evaluation mode. Runs model.py; FolderError if that fails.
 
-        dtype: of the weights; by default as model.py has it
+        dtype: of the layers' weights; by default as they are stored. ActingError if there is nothing that could be of half precision
         """
         options: dict[str, Any] = {"device": device} if dtype is None else {"device": device, "dtype": dtype}
+        policy = self._run(lambda module: module.load(**options))
+        if dtype is not None and dtype.itemsize < 4 and all(p.dtype != dtype for p in policy.parameters()):
+            raise ActingError(
+                f"{quoted(str(self.path))}: the policy has no layers whose weights could be {str(dtype).removeprefix('torch.')}; "
+                f"leave --dtype out."
+            )
+        return policy
+
+    def load_whole(self, state: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """The policy of model.py with other weights than the folder's, in float32 on the CPU. Runs model.py; FolderError if that fails."""
+
+        def filled(module: ModuleType) -> Any:
+            policy = module.Policy()
+            policy.load_state_dict(state)
+            return policy
+
+        return self._run(filled)
+
+    def _run(self, make: Callable[[ModuleType], Any]) -> torch.nn.Module:
         try:
-            policy: torch.nn.Module = import_source(self.source, str(self.path / "model.py")).load(**options)
+            policy: torch.nn.Module = make(import_source(self.source, str(self.path / "model.py")))
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # whatever the code raises

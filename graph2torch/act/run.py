@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graph2torch.errors import ActingError, ObservationError
+from graph2torch.precisions import check_dtype
 from graph2torch.text import one_line, printable, quoted
 
 from . import philox
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 Actions: TypeAlias = "dict[str, Array]"
 
-DTYPES = ("float32", "float16", "bfloat16")
 MAX_AGENTS = 2**20  # that are known at once
 NO_MEMORY = ("allocate memory", "enough memory", "bad_alloc", "out of memory")  # torch's words for a MemoryError
 AHEAD = 64  # rows of noise that are made at once: for so many steps of a single agent
@@ -44,7 +44,7 @@ class Runner:
 
     contract: inputs and actions by meaning
     changed:  files of the folder that were changed since it was built
-    device:   where it computes; dtype: of its weights
+    device:   where it computes; dtype: of its layers' weights
     group:    at most so many agents are computed at once, 0 for all. With 1, an agent's actions are the same bits whoever acts
               beside it: matrix products of other sizes are rounded otherwise
     """
@@ -81,23 +81,23 @@ class Runner:
         folder: str | Path,
         *,
         device: torch.device | str = "cpu",
-        dtype: str = "float32",
+        dtype: str | None = None,
         group: int | None = None,
     ) -> Runner:
         """The policy in a folder that `build` wrote. **Its model.py is code and is run.**
 
-        dtype: "float32", "float16" or "bfloat16", of the weights; observations, statistics, noise and actions stay float32
+        dtype: "float32", "float16" or "bfloat16", of the layers' weights; by default that of the folder. Observations, statistics,
+        memory, noise and actions stay float32
         group: see the class; by default 1 on the CPU and 0 elsewhere
 
         Raises FolderError.
         """
         import torch
 
-        if dtype not in DTYPES:
-            raise ActingError(f"{quoted(dtype)} is no precision that a policy runs in here; there are {', '.join(DTYPES)}.")
         if group is not None and group < 0:
             raise ActingError(f"A group of {group} agents can't be computed; give 1 or more, or 0 for all at once.")
-        opened, place, precision = open_folder(folder), torch.device(device), getattr(torch, dtype)
+        opened, place = open_folder(folder), torch.device(device)
+        precision = getattr(torch, check_dtype(dtype or opened.contract.dtype))
         if group is None:
             group = 1 if place.type == "cpu" else 0
         return cls(opened.load(place, precision), opened.contract, place, precision, group, opened.changed)
@@ -500,6 +500,7 @@ def document(runner: Runner, name: str, acted: Acted, simulated: bool = False) -
         "device": str(runner.device),
         "simulated": simulated,
         "dtype": str(runner.dtype).removeprefix("torch."),
+        "stored": runner.contract.dtype,
         "group": runner.group,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -24,7 +24,8 @@ from graph2torch.judge.torchside import TorchSide, cannot
 from graph2torch.spec import PolicySpec
 from graph2torch.text import quoted
 
-from .device import Device, exact, threads
+from .device import Device, exact
+from .device import threads as on_threads
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,12 @@ def check_on_device(
     seed: int,
     samples: Sequence[Mapping[str, Array]] = (),
     tolerance: float = TOLERANCE,
+    threads: int | None = None,
 ) -> DeviceCheck:
     """Runs a copy of `module` on `device`, `module` itself on the CPU, and `original` in onnxruntime, on the same inputs and noise.
 
     samples: inputs that are known to make sense; what is made up is then like them
+    threads: of torch on the CPU, by default one
 
     Raises DeviceError if the device can't run the policy or would do so in another precision, and UnsupportedGraph if
     onnxruntime ran the original on nothing.
@@ -91,7 +94,7 @@ def check_on_device(
     names = [o.name for o in spec.outputs]
     against_cpu, against_original = ({name: Tally(name) for name in names} for _ in range(2))
     runs: list[str] = []
-    with exact(device) as switches, threads() as count:
+    with exact(device) as switches, on_threads(threads) as count:
         here, there = TorchSide(module, spec), TorchSide(moved(module, device), spec, device.name)
         for case in like(samples, seed) if samples else quick(spec.graph.inputs, seed):
             answer = reference.answer(case) if case.torch else None

@@ -21,17 +21,19 @@ from graph2torch.act.folder import open_folder
 from graph2torch.act.observations_file import complete, read_observations
 from graph2torch.build import MADE, Recognised, parting, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
-from graph2torch.devices.device import Device, cpu, exact, threads
+from graph2torch.devices.device import Device, cpu, exact
+from graph2torch.devices.device import threads as on_threads
 from graph2torch.devices.on_device import DeviceCheck, check_on_device, moved
 from graph2torch.errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from graph2torch.files import where
 from graph2torch.graph import Array, check_memory, load
+from graph2torch.precisions import PRECISIONS, check_dtype
 from graph2torch.spec import Block, PolicySpec
 
 from .figures import TOLERANCE, Figures, Tally, finite
 from .isomorphism import Alignment, align
 from .observations import BATCHES, LARGE, SEED, STEPS, Case, deep, observation, ordinary, rows_of, samples_of
-from .precision import HALF, Half, PrecisionCheck, check_precision
+from .precision import Half, PrecisionCheck, check_precision, network_before, with_rounding
 from .randomness import pin, probe
 from .runtime import session
 from .sampling import Sampling, check_sampling
@@ -68,7 +70,9 @@ class Deep:
     bounds:    how many of the bounds that means of actions are clipped to were gone beyond, of how many
     tolerance: what torch may be off by, times max(1, largest output)
     divergence: where the rebuilt graph first computes something else, where the level is close or differs; causes: likely ones
-    precision: where a dtype of 16 bits was asked for: the policy with such weights against the same in float32
+    precision: where weights of 16 bits were asked for, or are stored: the policy with such weights against the same in float32.
+               Where they are stored, everything else that is said of torch is about the network before its weights were rounded
+    threads:   of torch, on the CPU
     on_device: where another device than the CPU was asked for: model.py there against model.py on the CPU; everything that is said
                of torch elsewhere was computed there, too
     """
@@ -93,12 +97,13 @@ class Deep:
     causes: tuple[Cause, ...] = ()
     on_device: DeviceCheck | None = None
     precision: PrecisionCheck | None = None
+    threads: int = 1
 
     @property
     def equal(self) -> bool:
         """Whether exit status 0 is due."""
         within = self.on_device is None or self.on_device.within
-        good = self.precision is None or self.precision.verdict != "not advised"
+        good = self.precision is None or self.precision.good
         return self.verification.level in EQUAL and (self.sampling is None or self.sampling.right) and within and good
 
 
@@ -112,7 +117,8 @@ def verify_folder(
     tolerance: float = TOLERANCE,
     rules: tuple[str | Path, ...] = (),
     device: Device | None = None,
-    dtype: str = "float32",
+    dtype: str | None = None,
+    threads: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deep:
     """Judges the folder that build wrote. **Runs its model.py.**
@@ -122,11 +128,15 @@ def verify_folder(
     seed:         of everything that is random here
     tolerance:    what torch, and a rebuilt graph that is `close`, may be off by, times max(1, largest output)
     device:       where torch computes; by default the CPU
-    dtype:        "float16" or "bfloat16": the policy with such weights is held against float32 as well
+    dtype:        "float16" or "bfloat16": the policy with such weights is held against float32 as well; by default as they are stored
+    threads:      of torch on the CPU, by default one
 
-    Raises DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
+    Raises ActingError for another dtype; DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
     """
+    check_dtype(dtype or PRECISIONS[0])
+    import torch
+
     opened = open_folder(folder, ("rebuilt.onnx",), MADE)
     progress("reading the original")
     path = opened.find_original(original)
@@ -136,30 +146,35 @@ def verify_folder(
         raise UnsupportedGraph(unbuildable(recognised))
     given = None if observations is None else complete(read_observations(observations, recognised.spec.inputs), recognised.spec.inputs)
     rebuilt = load(opened.path / "rebuilt.onnx")
-    with threads(), exact(device or cpu()):
-        module, on_device = opened.load(), None
+    with on_threads(threads) as count, exact(device or cpu()):
+        copy = canonicalise(rebuilt.graph)
+        alignment, on_device = align(recognised.spec.graph, copy), None
+        stored = opened.contract.dtype
+        if stored == PRECISIONS[0]:
+            module, known = opened.load(dtype=torch.float32), frozenset[str]()
+        else:
+            module, known = network_before(opened, recognised.spec, alignment, copy)
         side = TorchSide(module, recognised.spec, changed=True)
         if device is not None and device.kind.type != "cpu":
             progress(f"running on {device.name}")
-            on_device = check_on_device(recognised.model.proto, module, recognised.spec, device, seed, (), tolerance)
+            on_device = check_on_device(recognised.model.proto, module, recognised.spec, device, seed, (), tolerance, threads)
             side = TorchSide(moved(module, device), recognised.spec, device.name, changed=True)
-        copy = canonicalise(rebuilt.graph)
-        alignment = align(recognised.spec.graph, copy)
         found = _Deep(
             opened.path, recognised, rebuilt.proto, rebuilt.sha256, alignment, side, opened.changed, seed, tolerance, progress
         ).run(samples, given)
         precision = None
-        if dtype in HALF:
-            import torch
-
+        if stored != PRECISIONS[0] or (dtype or stored) != PRECISIONS[0]:
+            dtype = dtype or stored
             progress(f"running in {dtype}")
             shorter = moved(opened.load(dtype=getattr(torch, dtype)), device or cpu())
             half = Half(shorter, recognised.spec, side.device, changed=True)
             cases = [*ordinary(recognised.spec, seed), *([] if given is None else rows_of(given, recognised.spec.inputs))]
             precision = check_precision(recognised.model.proto, side, half, dtype, recognised.spec, cases, seed)
+            if stored != PRECISIONS[0]:
+                precision = with_rounding(precision, opened.load(), module, known, stored)
         equal = found.verification.level in EQUAL
         divergence, causes = (None, ()) if equal else parting(recognised, rebuilt.proto, copy)
-    return replace(found, divergence=divergence, causes=causes, on_device=on_device, precision=precision)
+    return replace(found, divergence=divergence, causes=causes, on_device=on_device, precision=precision, threads=count)
 
 
 # ---------------------------------------------------------------------------------------------- the tier
@@ -343,6 +358,7 @@ def report(found: Deep) -> dict[str, Any]:
         "changed_since_build": list(found.changed),
         "tolerance": found.tolerance,
         "seed": found.seed,
+        "threads": found.threads,
         "rebuilt": [finite(asdict(f)) for f in checked.rebuilt],
         "torch": [finite(asdict(f)) for f in checked.module],
         "runs": list(checked.runs),

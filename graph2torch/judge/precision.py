@@ -1,7 +1,7 @@
 """A policy with weights of half precision, against the same in float32 and against the original.
 
-`load(dtype=…)` of model.py casts the layers' weights; observations, the normaliser's statistics and arithmetic, and noise stay
-float32. Whether that is good enough depends on what the policy drives; the limits here are about actions in [−1, 1]:
+`load(dtype=…)` of model.py casts the layers' weights, or they were stored so (`build --dtype`); observations, the normaliser's
+statistics and arithmetic, memory, noise and actions stay float32. Whether that is good enough depends on what the policy drives; the limits here are about actions in [−1, 1]:
 
     recommended  no output is off by more than 0.01 · max(1, largest output), no discrete action changed
     acceptable   by no more than 0.05, and 1 % of the discrete actions changed
@@ -10,26 +10,34 @@ float32. Whether that is good enough depends on what the policy drives; the limi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
 
+from graph2torch.act.folder import Folder
+from graph2torch.bind import bind
 from graph2torch.errors import UnsupportedGraph
+from graph2torch.graph import Array, Graph
+from graph2torch.module import tensors_of
 from graph2torch.spec import PolicySpec
 from graph2torch.text import quoted
 
-from .figures import Figures, Tally, finite
+from .figures import Figures, Tally, finite, same_bits
+from .isomorphism import Alignment
 from .observations import Case
 from .reference import Reference
 from .torchside import TorchSide
 
+if TYPE_CHECKING:
+    import torch
+
 Verdict = Literal["recommended", "acceptable", "not advised"]
 RECOMMENDED, ACCEPTABLE = 0.01, 0.05  # of max(1, largest output)
 CHANGED = 0.01  # share of discrete actions
-HALF = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class PrecisionCheck:
     changed:    discrete actions that became others than in float32, of `choices`
     not_finite: numbers that are NaN or infinite where float32's are finite
     overflow:   what would become of the normaliser's statistics if all was cast; "" if nothing would
+    stored:     the precision that the weights are stored in
+    rounded:    where that is half precision: how many stored tensors are the float32 network's rounded, to the bit; unlike: those that aren't
     """
 
     dtype: str
@@ -49,6 +59,9 @@ class PrecisionCheck:
     not_finite: int
     runs: int
     overflow: str
+    stored: str = "float32"
+    rounded: int | None = None
+    unlike: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
@@ -62,10 +75,18 @@ class PrecisionCheck:
             return "not advised"
         return "recommended" if self.error <= RECOMMENDED and not self.changed else "acceptable"
 
+    @property
+    def good(self) -> bool:
+        """Whether exit status 0 is due: good enough, and what is stored is what should be."""
+        return self.verdict != "not advised" and not self.unlike
+
     def told(self) -> dict[str, Any]:
         """The facts for a report."""
         return {
             "dtype": self.dtype,
+            "stored": self.stored,
+            "rounded_tensors": self.rounded,
+            "not_rounded_so": list(self.unlike),
             "verdict": self.verdict,
             "limits": {"recommended": RECOMMENDED, "acceptable": ACCEPTABLE, "changed": CHANGED},
             "error": finite({"error": self.error})["error"],
@@ -84,7 +105,7 @@ def check_precision(
 ) -> PrecisionCheck:
     """Runs all three on the ordinary cases and those of a file, on the same noise. UnsupportedGraph if the original runs none of them.
 
-    exact, half: the policy's modules, with weights in float32 and in `dtype`
+    exact, half: the policy's modules, with layers' weights in float32 and in `dtype`
     """
     judge = Reference(original, spec, seed)
     moving = {n: o.name for n, o in enumerate(spec.outputs) if o.constant is None}
@@ -113,7 +134,7 @@ def check_precision(
             f"that was not looked at."
         )
     figures = [tuple(t.figures() for t in group.values() if t.compared) for group in (tallies, against)]
-    return PrecisionCheck(dtype, figures[0], figures[1], changed, choices, lost, runs, overflow(exact, dtype))
+    return PrecisionCheck(dtype, figures[0], figures[1], changed, choices, lost, runs, overflow(half, dtype))
 
 
 def overflow(side: TorchSide, dtype: str) -> str:
@@ -134,5 +155,52 @@ def overflow(side: TorchSide, dtype: str) -> str:
 class Half(TorchSide):
     """The side of a module with weights of half precision: what it gives in half precision, which numpy may not have, as float32."""
 
-    def _tensors(self, tensors: Iterable[Any]) -> list[Any]:
+    def _tensors(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         return [t.float() if t.is_floating_point() and t.element_size() < 4 else t for t in tensors]
+
+    def _arrays(self, run: Callable[[], Iterable[torch.Tensor]]) -> list[Array]:
+        try:
+            return super()._arrays(run)
+        except Exception as error:
+            cause = f"{error.__cause__ or error}"
+            if "not implemented for" not in cause or not ("Half" in cause or "BFloat16" in cause):
+                raise
+            import torch
+
+            raise UnsupportedGraph(
+                f"torch {torch.__version__} can't compute this policy in half precision on {self.device}, so it can't be judged; "
+                f"a newer torch can."
+            ) from None
+
+
+# ---------------------------------------------------------------------------------------------- weights that are stored in half precision
+def network_before(opened: Folder, spec: PolicySpec, alignment: Alignment, rebuilt: Graph) -> tuple[torch.nn.Module, frozenset[str]]:
+    """The float32 network of a folder whose weights were rounded: its model.py with the numbers of its rebuilt.onnx, on the CPU.
+
+    spec: of the original; alignment: of the original with `rebuilt`, rebuilt.onnx in its canonical form
+
+    Also gives the names of the tensors that the graph has: sums over the steps, say, it hasn't. Runs model.py; FolderError if
+    that fails.
+    """
+    ours = spec.graph.constants
+    like = {a: rebuilt.constants[b] for a, b in alignment.constants if a in ours and b in rebuilt.constants}
+    constants = {**ours, **{a: b for a, b in like.items() if a in ours and b.shape == ours[a].shape and b.dtype == ours[a].dtype}}
+    bindings = bind(replace(spec, graph=replace(spec.graph, constants=constants)), None, "onnx")
+    return opened.load_whole(tensors_of(bindings)), frozenset(b.path for b in bindings.tensors if b.source == "graph")
+
+
+def with_rounding(
+    check: PrecisionCheck, stored: torch.nn.Module, exact: torch.nn.Module, known: Collection[str], dtype: str
+) -> PrecisionCheck:
+    """The check with a look at what is stored: `exact` rounded to `dtype`, to the bit?
+
+    stored: the policy as it is loaded; exact: the float32 network before; known: names of the tensors that both have
+    """
+    import torch
+
+    def bits(state: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+        return {k: v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for k, v in state.items() if k in known}
+
+    wanted, found = bits(copy.deepcopy(exact).to(getattr(torch, dtype)).state_dict()), bits(stored.state_dict())
+    unlike = [name for name, value in wanted.items() if name not in found or not same_bits(value, found[name])]
+    return replace(check, stored=dtype, rounded=len(wanted) - len(unlike), unlike=tuple(unlike))

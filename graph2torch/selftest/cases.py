@@ -32,11 +32,12 @@ from graph2torch.graph import Array, read_graph
 from graph2torch.judge.figures import TOLERANCE, Figures, Tally, different_bits
 from graph2torch.judge.isomorphism import align
 from graph2torch.judge.observations import ROWS, STEPS, Case, batch_of, ordinary
-from graph2torch.judge.precision import HALF, Half, PrecisionCheck, check_precision
+from graph2torch.judge.precision import Half, PrecisionCheck, check_precision, with_rounding
 from graph2torch.judge.randomness import pair_draws
 from graph2torch.judge.sampling import check_sampling
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.lifted import check_lifted
+from graph2torch.precisions import HALF
 from graph2torch.text import counted, quoted
 
 from .selftest import FailedError, Measured, NotApplicableError, Subject
@@ -72,7 +73,7 @@ def check_same(expected: Mapping[str, Array], found: Mapping[str, Array], what: 
     return f"{sum(a.size for a in expected.values()):,} numbers, the same bits"
 
 
-def check_near(expected: Mapping[str, Array], found: Mapping[str, Array], what: str) -> str:
+def check_near(expected: Mapping[str, Array], found: Mapping[str, Array], what: str, tolerance: float = TOLERANCE) -> str:
     """FailedError unless both are within the tolerance; options must be the same."""
     if expected.keys() != found.keys():
         raise FailedError(f"{what}: {', '.join(map(quoted, expected))}", ", ".join(map(quoted, found)))
@@ -81,7 +82,7 @@ def check_near(expected: Mapping[str, Array], found: Mapping[str, Array], what: 
         tally = Tally(name)
         tally.add(a, found[name])
         figures.append(tally.figures())
-    return check_figures(figures, what)
+    return check_figures(figures, what, tolerance)
 
 
 def check_figures(figures: list[Figures], what: str, tolerance: float = TOLERANCE) -> str:
@@ -133,7 +134,7 @@ def _(s: Subject) -> str:
 
     with safe_open(s.folder.path / "weights.safetensors", "pt") as file:
         stored = set(file.keys())
-    known = set(s.module.state_dict())
+    known = set(s.own.state_dict())
     if stored != known:
         odd = sorted(stored ^ known)
         raise FailedError("each in both", f"{', '.join(map(quoted, odd[:4]))} in one of them only")
@@ -143,7 +144,7 @@ def _(s: Subject) -> str:
 @case("files", "every weight is finite")
 def _(s: Subject) -> str:
     numbers = 0
-    for name, tensor in s.module.state_dict().items():
+    for name, tensor in s.own.state_dict().items():
         if count := int((~tensor.isfinite()).sum()):
             raise FailedError("finite weights", f"{count:,} numbers of {quoted(name)} are NaN or infinite")
         numbers += tensor.numel()
@@ -156,10 +157,24 @@ def _(s: Subject) -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "again.safetensors"
-        save_file({name: tensor.clone(memory_format=_contiguous()) for name, tensor in s.module.state_dict().items()}, path)
-        again = s.module.forward.__globals__["load"](path)
-    mine, theirs = ({name: t.numpy() for name, t in module.state_dict().items()} for module in (s.module, again))
-    return check_same(mine, theirs, "the weights")
+        save_file({name: tensor.clone(memory_format=_contiguous()) for name, tensor in s.own.state_dict().items()}, path)
+        again = s.own.forward.__globals__["load"](path)
+    return check_same(_numbers(s.own), _numbers(again), "the weights")
+
+
+def _numbers(module: Any) -> dict[str, Array]:
+    """The weights as numpy has them: those of half precision, exactly, as float32."""
+    return {name: (t.float() if t.is_floating_point() else t).cpu().numpy() for name, t in module.state_dict().items()}
+
+
+@case("files", "weights of half precision are the float32 network's, rounded")
+def _(s: Subject) -> str:
+    if not s.half:
+        raise NotApplicableError("the weights are stored in float32")
+    found = with_rounding(_checked(s, s.contract.dtype), s.own, s.module, s.known, s.contract.dtype)
+    if found.unlike:
+        raise FailedError(f"rebuilt.onnx's weights rounded to {found.stored}", f"{quoted(found.unlike[0])} holds others")
+    return f"{found.rounded} tensors, the same bits as rebuilt.onnx's rounded to {found.stored}"
 
 
 def _contiguous() -> Any:
@@ -322,8 +337,8 @@ def _(s: Subject) -> str:
         raise NotApplicableError("forward gives no deterministic actions")
     s.need_deterministic()
     whole = _whole(s, 5)
-    outputs, found = s.side.outputs(whole), s.runner().act(whole)
-    return check_near({name: outputs[n] for name, n in pairs.items()}, {name: found[name] for name in pairs}, "act as forward")
+    outputs, found = s.own_side().outputs(whole), s.runner().act(whole)
+    return check_near({name: outputs[n] for name, n in pairs.items()}, {name: found[name] for name in pairs}, "act as forward", s.tolerance)
 
 
 @case("deterministic", "nothing is drawn")
@@ -474,9 +489,9 @@ def _(s: Subject) -> str:
         raise NotApplicableError("SAC's deterministic actions are means without the tanh that bounds sampled ones")
     feed = _whole(s, 7)
     noise = {value: np.zeros(_sizes(shape, s.rows(7)), np.float32) for value, shape in _drawn(s).items()}
-    found = s.side.outputs(feed, noise)
+    found = s.own_side().outputs(feed, noise)
     pair = found[names["deterministic_continuous_actions"]], found[by_field[fields["continuous_actions"]]]
-    return check_near({"continuous_actions": pair[0]}, {"continuous_actions": pair[1]}, "the deterministic action")
+    return check_near({"continuous_actions": pair[0]}, {"continuous_actions": pair[1]}, "the deterministic action", s.tolerance)
 
 
 def _drawn(s: Subject) -> dict[str, Any]:
@@ -618,7 +633,7 @@ def _(s: Subject) -> str:
     s.need_deterministic()
     s.need_agents()
     feed = s.feed(AGENTS)
-    return check_near(_continuous(s.runner(1).act(feed)), _continuous(s.runner().act(feed)), "64 agents in one product")
+    return check_near(_continuous(s.runner(1).act(feed)), _continuous(s.runner().act(feed)), "64 agents in one product", s.tolerance)
 
 
 def _continuous(actions: Mapping[str, Array]) -> Actions:
@@ -636,7 +651,7 @@ def _(s: Subject) -> str:
     feed = s.feed(AGENTS)
     others = {name: np.concatenate([value[:1], value[:0:-1]]) for name, value in feed.items()}
     first, second = s.runner().act(feed), s.runner().act(others)
-    return check_near(_continuous(row(first, 0)), _continuous(row(second, 0)), "agent 0 among others")
+    return check_near(_continuous(row(first, 0)), _continuous(row(second, 0)), "agent 0 among others", s.tolerance)
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -666,9 +681,9 @@ def _(s: Subject) -> str:
     s.need_deterministic()
     runner, whole, later = s.runner(), _whole(s, 2), s.feed(2, 1)
     runner.act({k: v for k, v in whole.items() if k != name})
-    outputs = dict(zip([o.name for o in s.spec.outputs], s.side.outputs(whole), strict=True))
+    outputs = dict(zip([o.name for o in s.spec.outputs], s.own_side().outputs(whole), strict=True))
     by_hand = s.runner().act(later | {name: outputs[next_name]})
-    return check_near(by_hand, runner.act(later), "memory given by hand")
+    return check_near(by_hand, runner.act(later), "memory given by hand", s.tolerance)
 
 
 @case("recurrent", "memory changes what is done")
@@ -888,6 +903,8 @@ def _(s: Subject) -> str:
 @case("fingerprint", "the tolerant one forgives rounding")
 def _(s: Subject) -> str:
     s.need_agents()
+    if s.half:
+        raise NotApplicableError(f"{s.contract.dtype} rounds more coarsely than the tolerant fingerprint forgives")
     (first, actions), (second, _) = _mark(s, group=1), _mark(s)
     _continuous(actions)
     if not first.agrees(second.tolerant):
@@ -945,7 +962,7 @@ def _(s: Subject) -> str:
 
 @case("re-export", "model.py exported anew is the original's graph")
 def _(s: Subject) -> str:
-    proto = export(s.folder.load(), s.spec)
+    proto = export(s.module, s.spec)
     alignment = align(s.spec.graph, canonicalise(read_graph(proto, "the export")))
     if not alignment.isomorphic:
         raise FailedError("the same operators on the same numbers", alignment.refusal or f"{len(alignment.differing)} constants differ")
@@ -990,7 +1007,7 @@ def _(s: Subject) -> str:
 
 @case("device", "every tensor of the policy lies there")
 def _(s: Subject) -> str:
-    tensors = [*s.policy.named_parameters(), *s.policy.named_buffers()]
+    tensors = [*s.acting.named_parameters(), *s.acting.named_buffers()]
     for name, tensor in tensors:
         if tensor.device.type != s.device.torch.type:
             raise FailedError(s.device.name, f"{quoted(name)} lies on {tensor.device}")
@@ -1020,7 +1037,7 @@ def _(s: Subject) -> str:
     s.need_sampled()
     feed = s.feed(16)
     acted = [s.runner(on_cpu=there).act(feed, sample=True, seed=3) for there in (True, False)]
-    return check_near(_continuous(acted[0]), _continuous(acted[1]), "seed 3 on the CPU")
+    return check_near(_continuous(acted[0]), _continuous(acted[1]), "seed 3 on the CPU", s.tolerance)
 
 
 @case("devices' transfer", "numbers arrive there and come back bit by bit")
@@ -1036,8 +1053,7 @@ def _(s: Subject) -> str:
 @case("devices' transfer", "weights arrive there bit by bit")
 def _(s: Subject) -> str:
     s.need_device()
-    here, there = ({k: v.cpu().numpy() for k, v in module.state_dict().items()} for module in (s.module, s.policy))
-    return check_same(here, there, "the weights")
+    return check_same(_numbers(s.own), _numbers(s.acting), "the weights")
 
 
 @case("devices' transfer", "what is given lies there")

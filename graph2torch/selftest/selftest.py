@@ -22,16 +22,19 @@ from graph2torch.act.folder import Folder, open_folder
 from graph2torch.act.run import Runner, made_up
 from graph2torch.build import MADE, Recognised, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
-from graph2torch.devices.device import Device, cpu, exact, threads
+from graph2torch.devices.device import Device, cpu, exact
+from graph2torch.devices.device import threads as on_threads
 from graph2torch.devices.on_device import moved, refuse_float64
 from graph2torch.errors import ActingError, DeviceError, UnsupportedGraph
 from graph2torch.graph import Array, Model, check_memory, load
+from graph2torch.judge.figures import TOLERANCE
 from graph2torch.judge.isomorphism import Alignment, align
 from graph2torch.judge.observations import LARGE, SEED, Case, batch_of, deep
-from graph2torch.judge.precision import PrecisionCheck
+from graph2torch.judge.precision import ACCEPTABLE, PrecisionCheck, network_before
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Judge
-from graph2torch.text import one_line, printable
+from graph2torch.precisions import PRECISIONS
+from graph2torch.text import counted, one_line, printable
 
 Status = Literal["passed", "failed", "not applicable", "measured"]
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not applicable", "measured")
@@ -63,7 +66,7 @@ class Result:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """All cases on one device. changed: files of the folder that aren't as build wrote them."""
+    """All cases on one device. changed: files of the folder that aren't as build wrote them; dtype: of its weights; threads: of torch."""
 
     folder: str
     title: str
@@ -74,6 +77,8 @@ class SelfTest:
     seed: int
     results: tuple[Result, ...]
     versions: Mapping[str, str]
+    dtype: str = PRECISIONS[0]
+    threads: int = 1
 
     @property
     def counts(self) -> dict[Status, int]:
@@ -89,18 +94,27 @@ class SelfTest:
 class Subject:
     """What is tried: the folder, its policy on the device, and the original.
 
-    module: the policy on the CPU; policy: on the device; side: the same for the judge
+    own:       the folder's policy on the CPU, as it is loaded; acting: on the device
+    module:    the same in float32 on the CPU, what the original is the judge of; policy: on the device; side: the same for the judge.
+               Another policy than the folder's own only where that has weights of half precision
+    tolerance: what actions of the folder's own policy may be off by where they are rounded otherwise
     """
 
     def __init__(self, folder: Folder, recognised: Recognised, rebuilt: Model, device: Device, seed: int) -> None:
         self.folder, self.recognised, self.rebuilt, self.device, self.seed = folder, recognised, rebuilt, device, seed
         self.contract, self.spec, self.original = folder.contract, recognised.spec, recognised.model.proto
         self.precision: dict[str, PrecisionCheck] = {}  # by dtype, as far as it was looked at
-        self.module = folder.load()
+        self.own = folder.load()
+        self.module: Any = self.own
+        self.half, self.tolerance = self.contract.dtype != PRECISIONS[0], TOLERANCE
+        if self.half:
+            self.tolerance = ACCEPTABLE
+            self.module, self.known = network_before(folder, self.spec, self.alignment, canonicalise(rebuilt.graph))
+        self.acting: Any = self.own
         self.policy: Any = self.module
         if device.kind.type != "cpu":
             refuse_float64(self.module, self.spec, device)
-            self.policy = moved(self.module, device)
+            self.acting, self.policy = moved(self.own, device), moved(self.module, device)
         self.side = TorchSide(self.policy, self.spec, device.name, changed=True)
         if "model.py" in folder.changed:
             self.side.other_layers = "model.py was changed"
@@ -112,7 +126,7 @@ class Subject:
 
         place = torch.device("cpu") if on_cpu else self.device.torch
         try:
-            return Runner(self.module if on_cpu else self.policy, self.contract, place, torch.float32, group)
+            return Runner(self.own if on_cpu else self.acting, self.contract, place, getattr(torch, self.contract.dtype), group)
         except ActingError as error:
             raise NotApplicableError(str(error)) from None
 
@@ -189,6 +203,10 @@ class Subject:
             return False
         return True
 
+    def own_side(self) -> TorchSide:
+        """The side of the folder's own policy, on the device."""
+        return TorchSide(self.acting, self.spec, self.device.name, changed=True)
+
     def judge(self, wanted: Callable[[Case], bool]) -> Judge:
         """The original, rebuilt.onnx and the policy on these cases."""
         cases = [case for case in self.cases if wanted(case)]
@@ -208,12 +226,14 @@ def selftest(
     device: Device | None = None,
     seed: int = SEED,
     rules: tuple[str | Path, ...] = (),
+    threads: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SelfTest:
     """Runs every case on the folder that build wrote. **Runs its model.py.**
 
     original: the .onnx that it was built from; by default where the report says that it lay
     device:   where torch computes; by default the CPU
+    threads:  of torch on the CPU, by default one
 
     Raises DeviceError if the device can't hold the policy; FolderError if the folder isn't one that build wrote, its original is
     missing or another file, or model.py can't be loaded; ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used.
@@ -223,7 +243,7 @@ def selftest(
     from .cases import CASES
 
     place, results = device or cpu(), []
-    with threads(), exact(place), torch.random.fork_rng(devices=[]):
+    with on_threads(threads) as count, exact(place), torch.random.fork_rng(devices=[]):
         progress("reading the original")
         subject = open_subject(folder, original, place, seed, rules)
         for number, (group, name, run) in enumerate(CASES, 1):
@@ -239,6 +259,8 @@ def selftest(
         seed,
         tuple(results),
         versions(),
+        subject.contract.dtype,
+        count,
     )
 
 
@@ -290,6 +312,8 @@ def report(found: SelfTest) -> dict[str, Any]:
         "original": found.original,
         "device": found.device,
         "simulated": found.simulated,
+        "dtype": found.dtype,
+        "threads": found.threads,
         "seed": found.seed,
         "changed_since_build": list(found.changed),
         "passed": found.passed,
@@ -306,7 +330,7 @@ def log(found: SelfTest) -> str:
 
 def _lines(found: SelfTest) -> Iterator[str]:
     yield f"{printable(found.folder)}: {printable(found.title)}"
-    yield f"on {found.device}{' (simulated)' if found.simulated else ''}, seed {found.seed}"
+    yield f"on {found.device}{' (simulated)' if found.simulated else ''}, weights in {found.dtype}, torch on {counted(found.threads, 'thread')}, seed {found.seed}"
     yield ", ".join(f"{name} {printable(str(version))}" for name, version in found.versions.items())
     yield ""
     for number, result in enumerate(found.results, 1):

@@ -18,6 +18,8 @@ def show_bench(found: Bench) -> None:
     page.title(f"{printable(found.title)}")
     versions = ", ".join(f"{name} {printable(version, 40)}" for name, version in found.versions.items())
     page.line(f"{versions}; CPU, 1 thread; {counted(found.rounds, 'round')}, the engines taking turns")
+    if found.dtype != "float32":
+        page.line(f"torch computes with weights in {found.dtype}, onnxruntime in float32")
     for name in found.changed:
         page.line(f"{printable(name)} changed since the build", style="yellow")
     for batch in dict.fromkeys(row.batch for row in found.rows):

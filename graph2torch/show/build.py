@@ -62,6 +62,12 @@ def show_build(made: Build, target: Path) -> None:
     _show_level(page, made)
     if made.on_device is not None:
         show_device_check(page, made.on_device)
+    if made.precision is not None:
+        from .precision import show_precision
+
+        show_precision(page, made.precision)
+    if made.threads > 1:
+        page.line(f"torch computed on {made.threads} threads")
     _show_build_warnings(page, made)
     from graph2torch.build import FILES
 

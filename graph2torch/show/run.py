@@ -50,10 +50,16 @@ def _head(page: Page, found: dict[str, Any]) -> None:
             ("observations", f"{printable(found['observations'])}{drawn}"),
             (
                 "computed",
-                f"on {found['device']}{', simulated,' if found['simulated'] else ''} in {found['dtype']}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}",
+                f"on {found['device']}{', simulated,' if found['simulated'] else ''} in {_precision(found)}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}",
             ),
         ]
     )
+
+
+def _precision(found: dict[str, Any]) -> str:
+    """`float32`; `float32, weights rounded to float16` where other weights are stored than asked for."""
+    rounded = found["stored"] != "float32" and found["stored"] != found["dtype"]
+    return f"{found['dtype']}{', weights rounded to ' + found['stored'] if rounded else ''}"
 
 
 def _numbers(row: Any) -> str:

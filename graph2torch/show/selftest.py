@@ -20,7 +20,9 @@ def show_selftest(found: SelfTest) -> None:
     page = Page()
     page.title(f"{printable(found.folder)}: {printable(found.title)}")
     versions = ", ".join(f"{name} {printable(str(version), 40)}" for name, version in found.versions.items())
-    page.line(f"on {found.device}{', simulated' if found.simulated else ''}; seed {found.seed}; {versions}")
+    weights = "" if found.dtype == "float32" else f"weights in {found.dtype}; "
+    threads = "" if found.threads == 1 else f"{found.threads} threads; "
+    page.line(f"on {found.device}{', simulated' if found.simulated else ''}; {weights}{threads}seed {found.seed}; {versions}")
     for group, results in groupby(found.results, key=lambda result: result.group):
         page.heading(group.capitalize())
         page.table([(MARKS[r.status], r.name, _said(r)) for r in results])

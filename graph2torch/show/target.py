@@ -44,6 +44,8 @@ def show_export(made: Exported, output: Path) -> None:
         page.line(f"draws are inputs, behind the observations: {', '.join(made.noise)}")
     if target.fp16:
         page.line(f"{made.halves} nodes compute in float16; inputs, outputs, normaliser, recurrent layers and actions are float32")
+    if made.stored != "float32":
+        page.line(f"weights are the folder's, which were rounded to {made.stored}")
     if made.changed:
         page.line(f"changed since the build: {', '.join(made.changed)}; what is there now was exported", style="bold yellow")
     bound = f"{target.allowed:g} · max(1, largest output)"

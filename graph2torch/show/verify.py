@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graph2torch.judge.deep import STEPS, steps_shown
-from graph2torch.judge.precision import ACCEPTABLE, CHANGED, RECOMMENDED
 from graph2torch.judge.verify import EQUAL
 from graph2torch.text import counted, printable
 
 if TYPE_CHECKING:
     from graph2torch.judge.deep import Deep
     from graph2torch.judge.figures import Figures
-    from graph2torch.judge.precision import PrecisionCheck
     from graph2torch.judge.sampling import Sampling
 
 from .build import show_parting, show_reason
@@ -21,6 +19,7 @@ from .device import show_device_check
 from .figures import figures_table
 from .page import Page
 from .parts import LEVELS
+from .precision import show_precision
 
 
 def show_verification(found: Deep) -> None:
@@ -33,6 +32,10 @@ def show_verification(found: Deep) -> None:
     show_parting(page, found.divergence, found.causes)
     if found.changed:
         page.line(f"changed since the build: {', '.join(found.changed)}; what is there now was judged", style="bold yellow")
+    if found.precision and found.precision.stored != "float32":
+        page.line(
+            f"weights are stored in {found.precision.stored}: before they are judged below, torch is model.py with rebuilt.onnx's, in float32"
+        )
     if checked.rebuilt:
         _show_rebuilt(page, found)
         _show_torch(page, found)
@@ -42,33 +45,12 @@ def show_verification(found: Deep) -> None:
     if found.on_device:
         show_device_check(page, found.on_device)
     if found.precision:
-        _show_precision(page, found.precision)
+        show_precision(page, found.precision)
+    if found.threads > 1:
+        page.line(f"torch computed on {found.threads} threads")
     if not found.equal:
         page.gap()
         page.line("Exit status 1: different.", 0, "bold red")
-
-
-COLOURS = {"recommended": "bold green", "acceptable": "bold yellow", "not advised": "bold red"}
-
-
-def _show_precision(page: Page, found: PrecisionCheck) -> None:
-    page.heading(
-        f"Weights in {found.dtype}",
-        f"{found.verdict}: off by up to {found.error:.2g} · max(1, largest output) from float32"
-        + (f", {found.changed:,} of {found.choices:,} discrete actions changed" if found.choices else "")
-        + (f", {counted(found.not_finite, 'number')} NaN or infinite" if found.not_finite else ""),
-        COLOURS[found.verdict],
-    )
-    page.line("the torch module against itself in float32:")
-    page.table(figures_table(found.against_float32), indent=4)
-    page.line("and against the original in onnxruntime:")
-    page.table(figures_table(found.against_original), indent=4)
-    page.line(
-        f"recommended up to {RECOMMENDED:g} with no discrete action changed, acceptable up to {ACCEPTABLE:g} and {CHANGED:.0%} of them; "
-        f"observations, the normaliser and noise stay float32"
-    )
-    if found.overflow:
-        page.line(f"cast as a whole it would not work: {printable(found.overflow, 300)}")
 
 
 def _show_rebuilt(page: Page, found: Deep) -> None:

@@ -30,6 +30,7 @@ from graph2torch.judge.randomness import Drawn, Randomness, choices_of, needed_d
 from graph2torch.judge.runtime import check_accepted, session
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Level
+from graph2torch.precisions import PRECISIONS
 from graph2torch.spec import PolicySpec
 from graph2torch.text import one_line, quoted
 
@@ -89,6 +90,7 @@ class Exported:
     """A policy for a target, not yet written. kept and left_out: names of outputs; removed: of inputs; halves: nodes in float16.
 
     changed: files of the folder that are not as build wrote them; noise: inputs that an artefact of torch takes the draws from
+    stored:  the precision of the folder's weights: other than float32, they were rounded, and so are the export's
     """
 
     target: Target
@@ -102,6 +104,7 @@ class Exported:
     opset: int | None
     noise: tuple[str, ...]
     changed: tuple[str, ...]
+    stored: str = PRECISIONS[0]
 
     @property
     def equal(self) -> bool:
@@ -134,6 +137,8 @@ def export_folder(
 ) -> Exported:
     """Exports the folder that build wrote, compares, and writes `output` if that is the same within the tolerance. **Runs model.py.**
 
+    Weights that are stored in half precision are exported in float32 as they were rounded, and may be off as with --fp16.
+
     original: the .onnx that it was built from; by default where the report says that it lay
 
     Raises FolderError for the folder, TargetError for what can't be asked of this policy or of torch, UnsupportedGraph if torch
@@ -151,8 +156,14 @@ def export_folder(
         raise UnsupportedGraph(unbuildable(recognised))
     check_memory(recognised.model.proto, where(recognised.model.path))
     check_accepted(recognised.model.proto)
+    stored = opened.contract.dtype
+    if stored != PRECISIONS[0] and target.tolerance is None:
+        target = replace(target, tolerance=HALF_TOLERANCE)
+    import torch
+
     with threads():
-        made = export_module(opened.load(), recognised, target, seed, opened.changed, progress)
+        module = opened.load(dtype=torch.float32)
+        made = replace(export_module(module, recognised, target, seed, opened.changed, progress), stored=stored)
     if made.equal:
         progress("writing")
         write_file(output, made.data, force, "--output")
@@ -402,6 +413,7 @@ def report(made: Exported, output: Path) -> dict[str, Any]:
         "level": found.level,
         "reason": found.reason,
         "tolerance": made.target.allowed,
+        "stored": made.stored,
         "outputs": list(made.kept),
         "left_out": list(made.left_out),
         "inputs_left_out": list(made.removed),

@@ -36,7 +36,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "three at a time": {"observations": (4,), "batch": 3},
     "sac": FAMILIES["sac"],
 }
-ELSEWHERE = {"the CPU's numbers", "the CPU's samples for a seed"}
+ELSEWHERE = {"the CPU's numbers", "the CPU's samples for a seed", "weights of half precision are the float32 network's, rounded"}
 
 
 @pytest.fixture(scope="module")
@@ -224,9 +224,9 @@ def lost_on_the_way(_: Path, patch: pytest.MonkeyPatch) -> None:
 
     def begun(self: engine.Subject, *arguments: Any) -> None:
         begin(self, *arguments)
-        self.policy = self.folder.load()
+        self.acting = self.folder.load()
         with torch.no_grad():
-            next(self.policy.parameters()).view(-1)[0] += 1
+            next(self.acting.parameters()).view(-1)[0] += 1
 
     patch.setattr(engine.Subject, "__init__", begun)
 

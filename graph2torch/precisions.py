@@ -1,0 +1,16 @@
+"""The precisions that layers' weights come in: the one list of them. Imports neither numpy nor torch."""
+
+from __future__ import annotations
+
+from .errors import ActingError
+from .text import quoted
+
+PRECISIONS = ("float32", "float16", "bfloat16")
+HALF = PRECISIONS[1:]
+
+
+def check_dtype(dtype: str) -> str:
+    """`dtype`, if it is the name of a precision. Raises ActingError."""
+    if dtype not in PRECISIONS:
+        raise ActingError(f"{quoted(str(dtype))} is no precision of weights; there are {', '.join(PRECISIONS)}.")
+    return dtype

@@ -570,6 +570,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="eager, compiled, onnxruntime, or auto: the fastest of those that bench measured here and found right."),
+    ] = "eager",
     as_json: JsonOption = False,
 ) -> None:
     """Act with a policy that was built: print its actions, write them to a file, or answer JSON lines."""
@@ -591,21 +595,26 @@ def run(
 
     from graph2torch.act.run import Runner, act_on, document
     from graph2torch.devices.device import thread_count
+    from graph2torch.engine.memory import keep_freed_memory
 
+    keep_freed_memory()
     with Progress(as_json) as note:
         there = asked_for(device, note)
-    torch.set_num_threads(thread_count(threads))
-    runner = Runner.load(folder, device="cpu" if there is None else there.torch, dtype=dtype, group=group)
+        torch.set_num_threads(thread_count(threads))
+        place: Any = "cpu" if there is None else there.torch
+        runner = Runner.load(folder, device=place, dtype=dtype, group=group, engine=engine, progress=note)
     if runner.changed:
         sys.stderr.write(f"graph2torch: {' and '.join(runner.changed)} changed since the build; going on with what is there.\n")
     if obs == "-":
         from graph2torch.act.jsonlines import serve
 
-        serve(runner, sys.stdin.buffer, sys.stdout, sample=sample, seed=seed)
+        with note:
+            serve(runner, sys.stdin.buffer, sys.stdout, sample=sample, seed=seed)
         return
     if fingerprint and obs in ("random", "zeros"):
         steps, batch = steps or 32, batch or 4
-    acted = act_on(runner, obs, steps=steps, batch=batch, sample=sample, seed=seed)
+    with note:  # a compiled engine is made when it is needed
+        acted = act_on(runner, obs, steps=steps, batch=batch, sample=sample, seed=seed)
     found = document(runner, folder.resolve().name, acted, simulated=there is not None and there.simulated)
     if output is not None:
         write_file(output, written(output, acted, found), force, "--output")
@@ -626,7 +635,9 @@ def run(
     raise typer.Exit(1 if agrees is False else 0)
 
 
-@app.command(epilog="Exit status: 0; 1 if an engine gave something else than the original; 2 trouble; 130 interrupted.")
+@app.command(
+    epilog="Exit status: 0; 1 if an engine gave something else than the original; 2 trouble; 3 the device asked for is not usable; 130 interrupted."
+)
 @guarded
 def bench(
     folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
@@ -639,13 +650,43 @@ def bench(
         typer.Option(min=1, max=2**16, help="Agents that act at once, may be repeated; default: 1, 64 and 1024.", show_default=False),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=10_000, help="How often each engine has its turn.")] = 15,
+    threads: Annotated[
+        list[int] | None, typer.Option(min=1, max=1024, help="Of each engine on the CPU, may be repeated; default: 1.", show_default=False)
+    ] = None,
+    compiling: Annotated[
+        bool, typer.Option("--compile", help="Compile the policy where it isn't yet, once; some ten seconds for each batch.")
+    ] = False,
+    device: DeviceOption = "cpu",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the ratios as well, to an .svg or .png; takes matplotlib.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the picture.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Time a policy that was built beside onnxruntime on the original: latency and throughput, on the CPU with one thread."""
+    """Time a policy that was built beside onnxruntime on the original: latency and throughput, by engine, batch and threads."""
+    from graph2torch.files import check_file, write_file
+    from graph2torch.show.plot import check_plot
+    from graph2torch.show.plot import plot as draw
+
+    if plot is not None:
+        check_plot(plot)
+        check_file(plot, force, "--plot")
     from graph2torch.bench import BATCHES, bench_folder, report
 
     with Progress(as_json) as note:
-        found = bench_folder(folder, original, batches=batch or BATCHES, rounds=rounds, progress=note)
+        there = asked_for(device, note)
+        found = bench_folder(
+            folder,
+            original,
+            batches=batch or BATCHES,
+            thread_counts=threads or (1,),
+            rounds=rounds,
+            compile=compiling,
+            device=there,
+            progress=note,
+        )
+    if plot is not None:
+        write_file(plot, draw(found, plot.suffix[1:].lower()), force, "--plot")
     if as_json:
         print_json(report(found))
     else:

@@ -12,6 +12,7 @@ Graph2TorchError            exit status 2, nothing written
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
 ├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
 ├── ActingError             the policy can't act as it is asked to
+├── EngineError             an engine can't compute the policy's steps, or not as eager torch does
 ├── TargetError             the policy can't be exported as it is asked to be
 ├── DependencyError         an optional package is not installed
 ├── OutputError             the output folder can't be written
@@ -65,6 +66,10 @@ class ObservationError(Graph2TorchError):
 
 class ActingError(Graph2TorchError):
     """The policy can't act as it is asked to."""
+
+
+class EngineError(Graph2TorchError):
+    """An engine can't compute the policy's steps, or gives something else than eager torch."""
 
 
 class TargetError(Graph2TorchError):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from graph2torch.bench import REFERENCE, bench_folder
+from graph2torch.bench import ACT, COMPILED, ENGINES, REFERENCE, There, bench_folder
 from graph2torch.build import build
+from graph2torch.devices.device import usable_cpus
+from graph2torch.errors import UnsupportedGraph
 from tests.commands import check_trouble, run
 from tests.models import FAMILIES, save_pair, tiny_policy
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPH2TORCH_CACHE", str(tmp_path / "cache"))
 
 
 def built(folder: Path, family: str = "continuous") -> Path:
@@ -32,11 +40,15 @@ def test_the_document_holds_every_row(tmp_path: Path) -> None:
     result = run("bench", built(tmp_path), "--batch", 2, "--rounds", 2, "--json")
     document = json.loads(result.out)
     assert result.status == 0 and not result.err
-    assert [row["batch"] for row in document["rows"]] == [2] * 5
+    assert [row["engine"] for row in document["rows"]] == list(ENGINES)
+    assert {(row["batch"], row["threads"]) for row in document["rows"]} == {(2, 1)}
     reference = document["rows"][0]
     assert reference["engine"] == REFERENCE and reference["seconds"]["ratio_min"] == reference["seconds"]["ratio_max"] == 1.0
-    for row in document["rows"]:
+    *others, compiled = document["rows"]
+    assert compiled["seconds"] is None and ("--compile" in compiled["unavailable"] or "torch 2.6" in compiled["unavailable"])
+    for row in others:
         seconds = row["seconds"]
+        assert seconds["ratio_min"] <= seconds["ratio_q1"] <= seconds["ratio"] <= seconds["ratio_q3"] <= seconds["ratio_max"]
         assert 0 < seconds["median"] <= seconds["p95"] <= seconds["p99"] and row["throughput"] == 2 / seconds["median"]
 
 
@@ -63,6 +75,51 @@ def test_what_fails_has_no_numbers(tmp_path: Path) -> None:
     )
     shown = run("bench", folder, "--batch", 1, "--rounds", 1)
     assert shown.status == 0 and "not available: ValueError" in shown.out and "\x1b" not in shown.out
+
+
+def test_an_engine_in_a_process_of_its_own(tmp_path: Path) -> None:
+    folder = built(tmp_path)
+    with There(folder, tmp_path / "Tiny.onnx", 1, 7, False) as place:
+        assert place.prepare(ACT, 2).first > 0
+        assert len(place.turn(ACT)) >= 3 and min(place.turn(ACT)) > 0
+        assert "--compile" in (refused := place.prepare(COMPILED, 2).refused) or "torch 2.6" in refused
+        (folder / "model.py").unlink()
+        assert place.prepare(REFERENCE, 3).first > 0  # it is loaded already
+    with There(folder, tmp_path / "Tiny.onnx", 1, 7, False) as place, pytest.raises(UnsupportedGraph, match=r"no model\.py"):
+        place.prepare(ACT, 2)
+    with There(folder, tmp_path / "Tiny.onnx", 1, 7, False) as place:
+        place.process.kill()
+        with pytest.raises(UnsupportedGraph, match="ended unexpectedly"):
+            place.prepare(ACT, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(usable_cpus() < 2, reason="there is one processor")
+def test_with_two_threads(tmp_path: Path) -> None:
+    found = bench_folder(built(tmp_path), batches=(2,), thread_counts=(1, 2), rounds=1)
+    assert not found.differs
+    for threads in (1, 2):
+        assert [row.engine for row in found.rows if row.timing and row.threads == threads] == list(ENGINES[:-1])
+
+
+def test_threads_that_there_are_not(tmp_path: Path) -> None:
+    check_trouble(run("bench", tmp_path, "--threads", 1000), "1000 threads can't be had", status=3)
+
+
+def test_a_picture_of_it(tmp_path: Path) -> None:
+    folder = built(tmp_path)
+    check_trouble(run("bench", folder, "--plot", tmp_path / "bench.pdf"), "drawn as .svg or .png")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    for name, start in (("bench.svg", b"<?xml"), ("bench.png", b"\x89PNG")):
+        assert run("bench", folder, "--batch", 1, "--rounds", 1, "--plot", tmp_path / name).status == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert b"policy.act" in (tmp_path / "bench.svg").read_bytes()
+    check_trouble(run("bench", folder, "--plot", tmp_path / "bench.svg"), "exists", "--force")
+
+
+def test_without_matplotlib_there_is_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    check_trouble(run("bench", tmp_path, "--plot", tmp_path / "bench.svg"), "graph2torch[plot]")
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ noise comes from philox.py and is made on the CPU, so it is the same on every de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from graph2torch.errors import ActingError, ObservationError
+from graph2torch.errors import ActingError, EngineError, ObservationError
 from graph2torch.precisions import check_dtype
 from graph2torch.text import one_line, printable, quoted
 
@@ -29,6 +29,7 @@ from .observations_file import fit
 if TYPE_CHECKING:
     import torch
 
+    from graph2torch.engine.engines import Chosen
     from graph2torch.graph import Array
 
 Actions: TypeAlias = "dict[str, Array]"
@@ -47,6 +48,7 @@ class Runner:
     device:   where it computes; dtype: of its layers' weights
     group:    at most so many agents are computed at once, 0 for all. With 1, an agent's actions are the same bits whoever acts
               beside it: matrix products of other sizes are rounded otherwise
+    engine:   what computes the steps; None for the policy itself in eager torch
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Runner:
         dtype: torch.dtype,
         group: int = 0,
         changed: Sequence[str] = (),
+        engine: Chosen | None = None,
     ) -> None:
         self.policy, self.contract, self.device, self.dtype, self.changed = policy, contract, device, dtype, tuple(changed)
+        self.engine = engine
         self.group = group
         for value in contract.inputs:
             if not value.shape:
@@ -83,14 +87,18 @@ class Runner:
         device: torch.device | str = "cpu",
         dtype: str | None = None,
         group: int | None = None,
+        engine: str = "eager",
+        progress: Callable[[str], None] = lambda _: None,
     ) -> Runner:
         """The policy in a folder that `build` wrote. **Its model.py is code and is run.**
 
         dtype: "float32", "float16" or "bfloat16", of the layers' weights; by default that of the folder. Observations, statistics,
         memory, noise and actions stay float32
         group: see the class; by default 1 on the CPU and 0 elsewhere
+        engine: "eager", "compiled", "onnxruntime" or "auto", the fastest of those that `bench` measured here and found right; it is
+        made, and checked against eager torch, when the first step needs it
 
-        Raises FolderError.
+        Raises FolderError, and EngineError for an engine that there is not.
         """
         import torch
 
@@ -100,7 +108,17 @@ class Runner:
         precision = getattr(torch, check_dtype(dtype or opened.contract.dtype))
         if group is None:
             group = 1 if place.type == "cpu" else 0
-        return cls(opened.load(place, precision), opened.contract, place, precision, group, opened.changed)
+        policy = opened.load(place, precision)
+        chosen = None
+        if engine != "eager":
+            from graph2torch.engine.engines import choose
+
+            if place.type != "cpu" or precision != torch.float32:
+                raise EngineError(
+                    f"The engine {quoted(engine)} computes on the CPU in float32 only; leave it out, or --device and --dtype."
+                )
+            chosen = choose(opened, policy, engine, torch.get_num_threads(), progress)
+        return cls(policy, opened.contract, place, precision, group, opened.changed, chosen)
 
     def act(
         self,
@@ -326,6 +344,10 @@ class Runner:
         self, arguments: Sequence[torch.Tensor], noise: Sequence[torch.Tensor], sample: bool
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor | None]:
         """Actions by name, and the memory for the next step; both on the device."""
+        if self.engine is not None:
+            step = self.engine.step(sample, len(arguments[0]) if arguments else 1)
+            values = step.call([*arguments, *noise[: len(self.contract.draws)]])
+            return dict(zip(step.names, values, strict=False)), values[-1] if self._memory_field else None
         acting, policy = self.contract.acting, self.policy
         if acting.deterministic and not sample:
             found = policy.act(*arguments)  # type: ignore[operator]
@@ -501,6 +523,8 @@ def document(runner: Runner, name: str, acted: Acted, simulated: bool = False) -
         "simulated": simulated,
         "dtype": str(runner.dtype).removeprefix("torch."),
         "stored": runner.contract.dtype,
+        "engine": "eager" if runner.engine is None else runner.engine.name,
+        "engine_choices": [] if runner.engine is None else list(runner.engine.choices),
         "group": runner.group,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -11,9 +11,9 @@ from graph2torch.errors import Graph2TorchError, ModelError, UnsupportedGraph
 from graph2torch.text import one_line
 
 
-def session(proto: onnx.ModelProto, optimised: bool, what: str) -> Any:
+def session(proto: onnx.ModelProto, optimised: bool, what: str, threads: int = 1) -> Any:
     options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL

@@ -44,14 +44,16 @@ def _head(page: Page, found: dict[str, Any]) -> None:
     how = f"sampled with seed {found['seed']}" if found["sampled"] else "deterministic"
     drawn = f", drawn with seed {found['seed']}" if found["observations"] == "random" else ""
     group = "all agents at once" if not found["group"] else f"{counted(found['group'], 'agent')} at a time"
+    engine = "" if found["engine"] == "eager" else f", engine {found['engine']}"
     page.table(
         [
             ("actions", f"{how}, {counted(found['steps'], 'step')} of {counted(found['batch'], 'agent')}"),
             ("observations", f"{printable(found['observations'])}{drawn}"),
             (
                 "computed",
-                f"on {found['device']}{', simulated,' if found['simulated'] else ''} in {_precision(found)}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}",
+                f"on {found['device']}{', simulated,' if found['simulated'] else ''} in {_precision(found)}, {counted(found['threads'], 'thread')}, {group}, torch {found['torch']}{engine}",
             ),
+            *(("engine", printable(choice, 300)) for choice in found["engine_choices"]),
         ]
     )
 

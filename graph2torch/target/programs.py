@@ -102,7 +102,7 @@ def _selected(side: TorchSide, kept: Sequence[str], drawn: Sequence[str], unused
 
 def _made(kind: Format, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], free: Sequence[bool]) -> bytes:
     """The artefact's bytes. TargetError if torch can't make it."""
-    with _quiet(), tempfile.TemporaryDirectory(prefix="graph2torch-") as scratch:
+    with quiet(), tempfile.TemporaryDirectory(prefix="graph2torch-") as scratch:
         file = Path(scratch) / "policy.pt2"
         try:
             if kind == "torchscript":
@@ -116,7 +116,7 @@ def _made(kind: Format, module: torch.nn.Module, arguments: tuple[torch.Tensor, 
                 if kind == "torch-export":
                     torch.export.save(program, str(file))
                 else:
-                    _compiler()
+                    check_compiler()
                     torch._inductor.aoti_compile_and_package(program, package_path=str(file))
             return file.read_bytes()
         except (TargetError, MemoryError):
@@ -128,7 +128,7 @@ def _made(kind: Format, module: torch.nn.Module, arguments: tuple[torch.Tensor, 
             ) from None
 
 
-def _compiler() -> None:
+def check_compiler() -> None:
     """TargetError if AOTInductor would find no C++ compiler, or torch has no AOTInductor."""
     if not hasattr(torch._inductor, "aoti_compile_and_package"):
         raise TargetError(f"torch {torch.__version__} has no AOTInductor packages; install torch 2.6 or newer, or choose another --format.")
@@ -143,7 +143,7 @@ def _compiler() -> None:
 def _loaded(kind: Format, data: bytes) -> Callable[..., Sequence[torch.Tensor]]:
     """The artefact from its bytes, as whoever gets the file loads it."""
     try:
-        with _quiet():
+        with quiet():
             if kind == "torchscript":
                 script: Callable[..., Sequence[torch.Tensor]] = torch.jit.load(io.BytesIO(data))  # type: ignore[no-untyped-call]
                 return script
@@ -164,7 +164,7 @@ def _loaded(kind: Format, data: bytes) -> Callable[..., Sequence[torch.Tensor]]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """torch's own warnings and logs are not for who exports."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # torch's loggers have handlers and levels of their own

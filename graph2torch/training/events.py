@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_FILE = 2**30  # bytes of a file that are looked at
-MAX_RECORD = 2**14  # bytes of a record that is parsed; a scalar has about 60, larger ones hold histograms, pictures or graphs
+MAX_RECORD = 2**12  # bytes of a record that is parsed; a scalar has about 60, larger ones hold histograms, pictures or graphs
 MAX_RECORDS = 2**20  # of a file; a long training writes some ten thousand
 MAX_POINTS = 2**20  # of a file
 MAX_TAGS = 1024  # of a file

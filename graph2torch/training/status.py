@@ -28,7 +28,7 @@ class Saved:
     """A checkpoint as it was noted when it was saved.
 
     step:    None where it isn't told
-    reward:  the mean of the episodes that had ended last; None if none had
+    reward:  the mean of the episodes that had ended since the policy was last updated; None if none had
     created: in seconds since 1970
     files:   names of the graph and the checkpoint, without their folders
     """

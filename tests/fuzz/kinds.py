@@ -32,7 +32,7 @@ from graph2torch.operators import table
 from graph2torch.rulebook import Rule, RuleBook
 from tests.commands import Result, check_trouble, run, unsafe
 
-from . import checkpoints, folders, graphs, name_cases, observation_files, rule_texts, wire
+from . import checkpoints, folders, graphs, name_cases, observation_files, rule_texts, trainings, wire
 from .case import Case, Kind, WrongError
 from .damage import damaged, text
 from .equality import check_bits
@@ -341,6 +341,19 @@ def folders_verified(rng: random.Random) -> Case:
     return Case(folders.damaged_folder(rng), commands(("verify", "out", "Tiny.onnx", *(["--json"] if rng.random() < 0.5 else []))))
 
 
+# ---------------------------------------------------------------------------------------------- trainings
+def training_folders(rng: random.Random) -> Case:
+    printed = rng.random() < 0.3
+
+    def act(folder: Path) -> str:
+        if printed:
+            return commands(("inspect", "run"))(folder)
+        json.dumps(inspect_file(folder / "run"), allow_nan=False)
+        return "read"
+
+    return Case(trainings.folder(rng), act)
+
+
 # ---------------------------------------------------------------------------------------------- names
 def names(rng: random.Random) -> Case:
     model = graphs.serialised(name_cases.named(rng, graphs.policy(rng)))
@@ -390,6 +403,7 @@ KINDS: Mapping[str, Kind] = {
     "acting": Kind(acting, 4),
     "folders": Kind(folders_opened, 1),
     "folders-verified": Kind(folders_verified, 0.05, 2**31),
+    "trainings": Kind(training_folders, 5),
     "names": Kind(names, 3),
     "name-builds": Kind(name_builds, 0.2, 2**31),
     "key-names": Kind(key_names, 0.8),

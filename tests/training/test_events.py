@@ -115,7 +115,7 @@ def test_what_protobuf_refuses_is_damaged(tmp_path: Path) -> None:
 
 
 def test_tags_are_any_bytes(tmp_path: Path) -> None:
-    tags = [b"\xff\xfe", b"", b"\0", b"x" * 10_000, "\u202e".encode()]
+    tags = [b"\xff\xfe", b"", b"\0", b"x" * 3_000, "\u202e".encode()]
     found = read(tmp_path, b"".join(record(event(1, number(tag, 1.0))) for tag in tags))
     assert set(found.curves) == {"\ufffd\ufffd", "", "\0", "x" * events.MAX_TAG, "\u202e"}
 

@@ -11,6 +11,7 @@ from graph2torch.text import printable
 
 if TYPE_CHECKING:
     from graph2torch.build import Build
+    from graph2torch.devices.on_device import DeviceCheck
     from graph2torch.judge.deep import BlockFigures, Deep
     from graph2torch.judge.precision import PrecisionCheck
     from graph2torch.judge.sampling import Sampling
@@ -30,28 +31,25 @@ class Scalar:
 
 
 def of_build(made: Build) -> Iterator[Scalar]:
-    """Level, the pair, and how far torch is from onnxruntime by output."""
+    """Level, the pair, how far torch is from onnxruntime by output, and another device or precision if one was asked for."""
     yield from _verification(made.verification, made.spec)
     if made.bindings.checkpoint is not None:
         apart = [b.disagreement for b in made.bindings.tensors if b.disagreement]
         yield Scalar("Pair/tensors that differ", len(apart), "tensors that graph and checkpoint hold with other numbers")
         yield Scalar("Pair/max abs", max((d.max_abs for d in apart), default=0.0), "the largest difference between them")
-    if made.on_device is not None:
-        name = made.on_device.device.name
-        yield from _by_output(f"{name} against CPU", made.on_device.against_cpu, f"torch on {name} against torch on the CPU")
+    yield from _elsewhere(made.precision, made.on_device)
 
 
 def of_verification(found: Deep) -> Iterator[Scalar]:
-    """The same of the deep tier, and block by block, the samples, and another device or precision if there was one."""
+    """The same of the deep tier, and block by block, the samples, and a memory fed back."""
     yield from _verification(found.verification, found.spec)
     yield from _blocks(found.blocks)
     if found.sampling is not None:
         yield from _sampling(found.sampling)
-    if found.precision is not None:
-        yield from _precision(found.precision)
-    if found.on_device is not None:
-        name = found.on_device.device.name
-        yield from _by_output(f"{name} against CPU", found.on_device.against_cpu, f"torch on {name} against torch on the CPU")
+    if found.drift:
+        what = f"torch against onnxruntime over {len(found.drift)} steps, each fed its own memory: the largest difference"
+        yield Scalar("Memory/max abs", max(off for _, off in found.drift), what)
+    yield from _elsewhere(found.precision, found.on_device)
 
 
 def _verification(checked: Verification, spec: PolicySpec) -> Iterator[Scalar]:
@@ -92,7 +90,13 @@ def _sampling(sampling: Sampling) -> Iterator[Scalar]:
         yield Scalar("Samples/smallest p", min(test.p for test in sampling.tests))
 
 
-def _precision(found: PrecisionCheck) -> Iterator[Scalar]:
+def _elsewhere(found: PrecisionCheck | None, on_device: DeviceCheck | None) -> Iterator[Scalar]:
+    """Another precision and another device, where they were asked for."""
+    if on_device is not None:
+        name = on_device.device.name
+        yield from _by_output(f"{name} against CPU", on_device.against_cpu, f"torch on {name} against torch on the CPU")
+    if found is None:
+        return
     yield from _by_output(f"{found.dtype} against float32", found.against_float32, f"with weights in {found.dtype}, against float32")
     yield Scalar(f"{found.dtype}/error", found.error, "the largest difference, as a share of max(1, largest output)")
     yield Scalar(f"{found.dtype}/discrete actions changed", found.changed, f"of {found.choices:,}")

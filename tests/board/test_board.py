@@ -123,6 +123,24 @@ def test_every_family_is_drawn_whole(family: str, tmp_path: Path) -> None:
     assert all(source.split(":")[0] in nodes for n in nodes.values() for source in n.input)
 
 
+def test_half_precision_that_was_asked_for(pair: tuple[Path, Path]) -> None:
+    made = build_policy(*pair, dtype="bfloat16")
+    told = {s.tag: s.value for s in board_of_build(made).scalars}
+    assert made.precision and told["bfloat16/error"] == made.precision.error > 0
+    assert {t for t in told if t.startswith("bfloat16 against float32 max abs/")} == {
+        f"bfloat16 against float32 max abs/{f.output}" for f in made.precision.against_float32
+    }
+
+
+def test_a_memory_that_is_fed_back(tmp_path: Path) -> None:
+    path = tmp_path / "Tiny.onnx"
+    path.write_bytes(tiny_policy(**FAMILIES["lstm"]).SerializeToString())
+    build(path, None, tmp_path / "out")
+    found = verify_folder(tmp_path / "out")
+    told = {s.tag: s.value for s in board_of_verification(found).scalars}
+    assert told["Memory/max abs"] == max(off for _, off in found.drift) and len(found.drift) > 1
+
+
 def test_levels_are_those_of_the_judge() -> None:
     assert set(LEVELS) == set(get_args(Level))
 

@@ -10,7 +10,6 @@ from graph2torch.text import counted, printable, quoted
 from .page import Page, fixed_values, megabytes, shortly, sizes_of, spread_of
 from .pair import show_beside, show_cause
 from .parts import MEANINGS, covered, named, nearest
-from .training import show_training
 
 
 def show_inspection(found: Found) -> None:
@@ -18,6 +17,8 @@ def show_inspection(found: Found) -> None:
     page = Page()
     kind = found["kind"]
     if kind == "run":
+        from .training import show_training  # what it takes is for folders alone
+
         return show_training(page, found)
     if kind != "pt":
         _show_graph(page, found["graph"] if kind == "pair" else found)

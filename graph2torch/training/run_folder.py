@@ -16,6 +16,7 @@ Any of these may be missing, be damaged or lie: what can't be read is told. No c
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,11 +74,11 @@ def inspect_run(folder: str | Path) -> Found:
         raise RunError(f"{shown} can't be read ({one_line(str(error), 120)}); check the path and its permissions.") from None
     root = folder.absolute().parent if own.there and not whole else folder  # a behaviour's folder, or the run's
     trouble: list[str] = []
-    status = _status(root, trouble)
+    status, settings = _status(root, trouble), _settings(root, trouble)
     if root is folder:
         behaviors = [files for name in folders[:MAX_FOLDERS] if (files := _looked_at(folder / name)).there][:MAX_BEHAVIORS]
         if own.there and not behaviors:  # all in one folder
-            behaviors = [replace(own, name=next(iter(status.behaviors), own.name))]
+            behaviors = [replace(own, name=_name_of(own, [*status.behaviors, *settings]))]
         known = {behavior.name for behavior in behaviors}
         behaviors += [_Files(name, folder / name) for name in islice(status.behaviors, MAX_BEHAVIORS) if name not in known]
     else:
@@ -91,7 +92,6 @@ def inspect_run(folder: str | Path) -> Found:
             else "give a folder that ML-Agents wrote in a training (results/RUN), or a file"
         )
         raise RunError(f"{shown} holds no checkpoints, no event files and no {FILE}; {advice}.")
-    settings = _settings(root, trouble)
     left = MAX_RECORDS
     told: list[Found] = []
     for behavior in behaviors:
@@ -152,6 +152,12 @@ def _looked_at(folder: Path) -> _Files:
     except OSError:
         pass
     return _Files(folder.absolute().name, folder, saved, events[-MAX_EVENT_FILES:])
+
+
+def _name_of(behavior: _Files, told: Sequence[str]) -> str:
+    """What a behaviour is called whose files lie in the run's folder: one of the names told, if its files are called so."""
+    stems = {re.sub(r"-[0-9]+$", "", Path(name).stem) for name in behavior.saved or {}}
+    return next((name for name in told if name in stems), told[0] if len(told) == 1 else behavior.name)
 
 
 def _is_run(folder: Path) -> bool:

@@ -163,6 +163,10 @@ def test_all_in_one_folder(tmp_path: Path) -> None:
     (root / "Walker").rmdir()
     (behavior,) = inspected(root)["behaviors"]
     assert behavior["name"] == "Walker" and [c["step"] for c in behavior["checkpoints"]] == list(STEPS)
+    assert behavior["trainer"] == "ppo"
+    (root / "run_logs" / "training_status.json").unlink()
+    (root / "configuration.yaml").write_text("behaviors:\n  Other: {trainer_type: sac}\n  Walker: {trainer_type: poca}\n")
+    assert [(b["name"], b["trainer"]) for b in inspected(root)["behaviors"]] == [("Walker", "poca")]
 
 
 def test_what_is_no_training(tmp_path: Path) -> None:

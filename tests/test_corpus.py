@@ -23,6 +23,7 @@ from graph2torch.errors import Graph2TorchError
 from graph2torch.graph import load
 from graph2torch.judge.divergence import first_divergence
 from graph2torch.module import build_module
+from tests.drawing import check_drawing
 from tests.faults import plant
 from tests.inert import check_inert
 from tests.lifting import check_lifting
@@ -227,3 +228,14 @@ def test_the_lifted_model_is_valid_bit_equal_and_inlined_the_original(path: Path
     except Graph2TorchError as refusal:
         pytest.skip(str(refusal))
     check_lifting(recognised)
+
+
+# ---------------------------------------------------------------------------------------------- TensorBoard's graph
+@pytest.mark.parametrize("path", MODELS, ids=label)
+def test_tensorboards_graph_has_every_operator_in_its_block(path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs tensorboard")
+    try:
+        spec = recognise(path).spec
+    except Graph2TorchError as refusal:
+        pytest.skip(str(refusal))
+    check_drawing(spec)

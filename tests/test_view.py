@@ -23,6 +23,7 @@ import cli
 from graph2torch.errors import DependencyError, FolderError, OutputError
 from graph2torch.view import no_browser, viewed
 from tests.commands import check_trouble, left_over, run, unsafe
+from tests.models import save_pair, tiny_policy
 
 ROOT = Path(cli.__file__).parent
 PAGE = b"<!doctype html><title>a report</title>"
@@ -62,6 +63,15 @@ def test_the_report_is_opened_as_a_file(folder: Path, opened: list[str]) -> None
     assert opened == [(folder / "report.html").resolve().as_uri()]
     document = json.loads(run("view", folder, "--json").out)
     assert document == {"file": str(folder / "report.html"), "url": opened[1], "served": False, "not_opened": None}
+
+
+def test_what_build_wrote_can_be_viewed(tmp_path: Path, opened: list[str]) -> None:
+    path, _ = save_pair(tmp_path, tiny_policy())
+    assert run("build", path, "-o", tmp_path / "built").status == 0
+    assert run("view", tmp_path / "built").status == 0
+    assert Path(opened[0].removeprefix("file://")).read_bytes().startswith(b"<!doctype html>")
+    with viewed(tmp_path / "built", port=0, browser=False) as found, urllib.request.urlopen(found.url, timeout=20) as answer:
+        assert answer.read() == (tmp_path / "built" / "report.html").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"])

@@ -9,7 +9,9 @@ noise comes from philox.py and is made on the CPU, so it is the same on every de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,13 +39,39 @@ Actions: TypeAlias = "dict[str, Array]"
 MAX_AGENTS = 2**20  # that are known at once
 NO_MEMORY = ("allocate memory", "enough memory", "bad_alloc", "out of memory")  # torch's words for a MemoryError
 AHEAD = 64  # rows of noise that are made at once: for so many steps of a single agent
+FEW = 256  # numbers that Python adds up faster than numpy
 OBSERVATIONS = 2**31  # draws from here on are made-up observations
+
+
+@dataclass(slots=True, eq=False)
+class _Acting:
+    """Agents that act together, step after step.
+
+    ids:    their numbers; slots: the rows where what is known of them is kept; index: the same on the device
+    named:  whether they were named, or are 0 to n − 1 because nobody was
+    begun:  the steps that each had acted when they began; taken: steps since then, not yet counted in `Runner._steps`
+    memory: after their last step, where that isn't in `Runner._memory` yet
+    noise:  drawn ahead: the seed, `taken` of the first row, and of each draw [rows, n, …]
+    """
+
+    ids: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]
+    index: torch.Tensor
+    named: bool
+    begun: npt.NDArray[np.int64]
+    taken: int = 0
+    memory: torch.Tensor | None = None
+    noise: tuple[int, int, list[philox.Float32]] | None = None
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        return self.begun + self.taken
 
 
 class Runner:
     """A built policy, and what it remembers of each agent: its memory, and how often it acted.
 
-    contract: inputs and actions by meaning
+    contract: inputs and actions by meaning; inputs: those by name
     changed:  files of the folder that were changed since it was built
     device:   where it computes; dtype: of its layers' weights
     group:    at most so many agents are computed at once, 0 for all. With 1, an agent's actions are the same bits whoever acts
@@ -74,8 +102,15 @@ class Runner:
         self._memory: torch.Tensor | None = None
         self._agents: dict[int, int] = {}  # agent → its row in memory and steps
         self._steps = np.zeros(1, np.int64)
-        self._last: tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.int64], torch.Tensor] | None = None
-        self._last_by_count = False  # they were agents 0 to n − 1 because none were named
+        self._acting: _Acting | None = None
+        self.inputs = {i.name: i for i in contract.inputs}
+        self._needed = [i.name for i in contract.inputs if i.kind == "observation" and i.used]
+        self._plain = {  # of the inputs that most observations are for: the sizes of a row
+            i.name: tuple(size for size in i.shape[1:] if isinstance(size, int))
+            for i in contract.inputs
+            if i.kind == "observation" and i.dtype == "float32" and not any(isinstance(d, int) for d in i.shape[:1])
+            if all(isinstance(d, int) and d > 0 for d in i.shape[1:])
+        }
         self._noise_ahead: dict[tuple[int, bytes], tuple[npt.NDArray[np.int64], list[philox.Float32]]] = {}
         self._branches = np.cumsum([0, *contract.acting.options])
 
@@ -139,20 +174,23 @@ class Runner:
         """
         feed = self._feed(observations)
         count = len(next(iter(feed.values()))) if feed else 1
-        ids, slots, index = self._known(agents, count)
-        noise = self._noise(seed, ids, self._steps[slots]) if sample else []
+        acting = self._known(agents, count)
+        noise = self._noise(seed, acting) if sample else []
         import torch
 
-        with torch.inference_mode():
-            memory = self._remembered(index) if self._memory_input and self._memory_input.name not in feed else None
+        with nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode():
+            memory = None
+            if self._memory_input and self._memory_input.name not in feed:
+                memory = self._table()[acting.index] if acting.memory is None else acting.memory
             actions, memory = self._compute(feed, memory, noise, sample, count)
-            if memory is not None:
-                self._remember(index, memory)
-        self._steps[slots] += 1
+        if memory is not None and self._memory_input:
+            acting.memory = memory.to(getattr(torch, self._memory_input.dtype))
+        acting.taken += 1
         return actions
 
     def reset(self, agents: Sequence[int] | None = None) -> None:
         """Their memory (everybody's without `agents`) becomes that of a first step. Noise goes on where it was: it never repeats."""
+        self._settle()
         if self._memory is None:
             return
         import torch
@@ -164,15 +202,17 @@ class Runner:
     # ------------------------------------------------------------------------------------------ what goes in
     def _feed(self, observations: Mapping[str, Any]) -> dict[str, Array]:
         """An array for every input but the memory, checked."""
-        inputs = {i.name: i for i in self.contract.inputs}
+        inputs = self.inputs
         if len(observations) > len(inputs) or not observations.keys() <= inputs.keys():
             unknown = [key for key in observations if key not in inputs]
             raise ObservationError(f"The policy has no input {', '.join(quoted(str(key)) for key in unknown[:8])}; {self.expected()}.")
         feed: dict[str, Array] = {}
         for name, value in observations.items():
             feed[name] = self._checked(inputs[name], value)
-        if missing := [i.name for i in self.contract.inputs if i.kind == "observation" and i.used and i.name not in feed]:
+        if missing := [name for name in self._needed if name not in feed]:
             raise ObservationError(f"There is no {', '.join(map(quoted, missing[:8]))}; {self.expected()}.")
+        if len(feed) == len(inputs) == 1:
+            return feed
         counts = {name: len(value) for name, value in feed.items()}
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{n} of {quoted(name)}" for name, n in list(counts.items())[:8])
@@ -193,6 +233,8 @@ class Runner:
         return f"expected is {', '.join(shown[:8])}{f' and {len(shown) - 8} more' if len(shown) > 8 else ''}"
 
     def _checked(self, value: Input, given: Any) -> Array:
+        if (row := self._plain.get(value.name)) is not None and (fitted := _plainly(given, row)) is not None:
+            return fitted
         what = quoted(value.name)
         try:
             array = given.detach().cpu().numpy() if hasattr(given, "detach") else np.asarray(given)
@@ -222,23 +264,21 @@ class Runner:
                 raise ObservationError(f"{what} allows no option{which} in row {row}; an agent needs one at least.")
 
     # ------------------------------------------------------------------------------------------ who acts
-    def _known(
-        self, agents: Sequence[int] | npt.NDArray[Any] | None, count: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], torch.Tensor]:
-        """The agents, and the rows where what is known of them is kept; new ones get a row."""
+    def _known(self, agents: Sequence[int] | npt.NDArray[Any] | None, count: int) -> _Acting:
+        """The agents that act now; new ones get a row where what is known of them is kept."""
+        last = self._acting
+        if agents is None and last is not None and not last.named and len(last.ids) == count:
+            return last
         import torch
 
-        if agents is None and self._last is not None and len(self._last[1]) == count and self._last_by_count:
-            return self._last[1:]
         given = np.arange(count) if agents is None else np.asarray(agents)
         if given.dtype.kind not in "iu" or given.shape != (count,):
             raise ActingError(f"There are {count} rows of observations; give as many agents, whole numbers, one for each row.")
         if given.min(initial=0) < 0 or given.max(initial=0) >= philox.LIMIT:
             raise ActingError(f"An agent is a number from 0 to {philox.LIMIT - 1:,}.")
         ids = given.astype(np.int64)
-        key = ids.tobytes()
-        if self._last is not None and self._last[0] == key:
-            return self._last[1:]
+        if last is not None and np.array_equal(last.ids, ids):
+            return last
         if len(set(ids.tolist())) < count:
             raise ActingError("An agent is named twice in one step; each acts once.")
         new = [a for a in ids.tolist() if a not in self._agents]
@@ -248,12 +288,26 @@ class Runner:
             self._agents[a] = len(self._agents)
         if len(self._agents) > len(self._steps):
             self._steps = np.concatenate([self._steps, np.zeros(max(len(self._agents), 2 * len(self._steps)), np.int64)])
+        self._settle()
         slots = np.array([self._agents[a] for a in ids.tolist()], np.int64)
-        self._last = (key, ids, slots, torch.from_numpy(slots).to(self.device))
-        self._last_by_count = agents is None
-        return self._last[1:]
+        self._acting = _Acting(ids, slots, torch.from_numpy(slots).to(self.device), agents is not None, self._steps[slots])
+        return self._acting
 
-    def _remembered(self, index: torch.Tensor) -> torch.Tensor:
+    def _settle(self) -> None:
+        """What the agents that act now did and remember is written down, so that others can act."""
+        if (last := self._acting) is None:
+            return
+        self._steps[last.slots] += last.taken
+        last.begun, last.taken, last.noise = self._steps[last.slots], 0, None
+        if last.memory is not None:
+            import torch
+
+            with torch.inference_mode():
+                self._table()[last.index] = last.memory
+            last.memory = None
+
+    def _table(self) -> torch.Tensor:
+        """The memory of every known agent, a row for each."""
         import torch
 
         value = self._memory_input
@@ -263,22 +317,21 @@ class Runner:
             if self._memory is not None:
                 grown[: len(self._memory)] = self._memory
             self._memory = grown
-        return self._memory[index]
-
-    def _remember(self, index: torch.Tensor, memory: torch.Tensor) -> None:
-        if self._memory is None or len(self._memory) < len(self._steps):
-            self._remembered(index)
-        assert self._memory is not None
-        self._memory[index] = memory.to(self._memory.dtype)
+        return self._memory
 
     # ------------------------------------------------------------------------------------------ noise
-    def _noise(self, seed: int, ids: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> list[philox.Float32]:
+    def _noise(self, seed: int, acting: _Acting) -> list[philox.Float32]:
         """Of each draw, [n, …]; then, where options are drawn here, a uniform number for each branch, [n, 1]."""
+        if acting.noise is not None and acting.noise[0] == seed:
+            _, first, made = acting.noise
+            if 0 <= acting.taken - first < len(made[0]):
+                return [numbers[acting.taken - first] for numbers in made]
         if not 0 <= seed < 2**64:
             raise ActingError(f"The seed {seed} is not a number from 0 to 2⁶⁴ − 1.")
         draws = [*self.contract.draws, *self._own_draws()]
         if not draws:
             raise ActingError("The policy draws nothing at random, so it can't be sampled; its deterministic actions are all there is.")
+        ids, steps = acting.ids, acting.steps
         key = seed, ids.tobytes()
         base, made = self._noise_ahead.get(key, (steps, []))
         ahead = int(steps[0] - base[0])
@@ -292,6 +345,7 @@ class Runner:
             if len(self._noise_ahead) >= 4 * AHEAD:
                 self._noise_ahead.clear()
             self._noise_ahead[key] = base, made
+        acting.noise = seed, acting.taken - ahead, made
         return [numbers[ahead] for numbers in made]
 
     def _own_draws(self) -> list[Draw]:
@@ -382,6 +436,20 @@ def _numpy(value: torch.Tensor) -> Array:
     value = value.cpu()
     numbers: Array = (value.float() if value.is_floating_point() and value.element_size() < 4 else value).numpy()
     return numbers
+
+
+def _plainly(given: Any, row: tuple[int, ...]) -> Array | None:
+    """`given` as float32 [n, *row] if it is a list or an array of just that, or one row of it, and finite; None to look at it closely."""
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, a tensor that lies elsewhere or has a gradient
+        return None
+    if array.dtype.kind != "f" or not (array.shape == row or (array.shape[1:] == row and len(array))):
+        return None
+    with np.errstate(all="ignore"):
+        fitted = np.array(array, np.float32, order="C").reshape(-1, *row)
+        total = sum(fitted.reshape(-1).tolist()) if fitted.size <= FEW else fitted.sum()
+        return fitted if math.isfinite(total) else None
 
 
 def _shape(value: Input, rows: int) -> tuple[int, ...]:

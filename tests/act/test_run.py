@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -344,3 +347,77 @@ def test_a_report_that_is_none(folders: Mapping[str, Path], tmp_path: Path, repo
         (tmp_path / name).write_bytes((folders["continuous"] / name).read_bytes())
     (tmp_path / "report.json").write_bytes(report.encode("utf-8", "surrogateescape"))
     check_trouble(run("run", tmp_path), "report.json" if not report else "build")
+
+
+# ---------------------------------------------------------------------------------------------- copies, other processes
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("family", ["lstm", "hybrid", "attention"])
+def test_a_copy_goes_on_where_the_first_one_was(folders: Mapping[str, Path], family: str, dtype: str) -> None:
+    """Memory, steps and noise drawn ahead are the runner's; each copy has its own from there on."""
+    runner = Runner.load(folders[family], dtype=dtype)
+    feed = observed(runner, 3)
+    for _ in range(3):
+        runner.act(feed, sample=True, seed=4)
+    buffer = io.BytesIO()
+    torch.save(runner, buffer)
+    buffer.seek(0)
+    copies = [copy.deepcopy(runner), pickle.loads(pickle.dumps(runner)), torch.load(buffer, weights_only=False)]
+    wanted = [runner.act(feed, sample=True, seed=4) for _ in range(2)]
+    for other in copies:
+        assert all(same(a, other.act(feed, sample=True, seed=4)) for a in wanted)
+        assert type(other.policy) is type(runner.policy) and other.policy is not runner.policy
+
+
+def test_a_pickle_is_read_by_another_process(folders: Mapping[str, Path], tmp_path: Path) -> None:
+    """It knows neither the folder nor its model.py: the source comes along. The policy alone, its outputs and copies of either do, too."""
+    runner = Runner.load(folders["lstm"], dtype="float16")
+    feed = observed(runner, 2)
+    runner.act(feed)
+    policy: Any = runner.policy
+    given = [torch.zeros(2, *(d if isinstance(d, int) else 1 for d in i.shape[1:])) for i in runner.contract.inputs]
+    (tmp_path / "it.pickle").write_bytes(pickle.dumps((runner, copy.deepcopy(policy), policy(*given), feed)))
+    script = """
+import pickle, sys
+import numpy, torch
+torch.set_num_threads(1)
+with open(sys.argv[1], "rb") as file:
+    runner, policy, outputs, feed = pickle.load(file)
+assert type(runner.policy) is type(policy) and type(outputs)._fields == type(policy).forward.__globals__["Outputs"]._fields
+sys.stdout.buffer.write(runner.act(feed)["continuous_actions"].tobytes())
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "it.pickle")]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == runner.act(feed)["continuous_actions"].tobytes()
+
+
+def test_steps_and_memory_of_agents_in_turn(folders: Mapping[str, Path]) -> None:
+    """What is kept for the next step of the same agents is written down before others act, and before a reset."""
+    turns, alone = Runner.load(folders["lstm"]), Runner.load(folders["lstm"])
+    feeds = [{k: v[n : n + 1] for k, v in observed(turns, 3).items()} for n in range(3)]
+    wanted = {n: [alone.act(feeds[n], agents=[n], sample=True) for _ in range(5)] for n in (0, 1, 2)}
+    found: dict[int, list[dict[str, Array]]] = {0: [], 1: [], 2: []}
+    for n in (0, 0, 1, 2, 1, 0, 2, 2, 1, 0, 1, 2, 0, 1, 2):
+        found[n].append(turns.act(feeds[n], agents=[n], sample=True))
+    assert all(same(a, b) for n in found for a, b in zip(wanted[n], found[n], strict=True))
+    for runner in (turns, alone):
+        runner.reset([2])
+    first = Runner.load(folders["lstm"]).act(feeds[2])
+    assert same(turns.act(feeds[2], agents=[2]), first) and same(alone.act(feeds[2], agents=[2]), first)
+    assert not same(turns.act(feeds[0], agents=[0]), Runner.load(folders["lstm"]).act(feeds[0]))  # who wasn't reset remembers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[0.5, 1.0, -2.0, 1e-40], [[0.5, 1.0, -2.0, 1e-40]], np.array([[1, 2, 3, 4]]), np.arange(4.0)[::-1], torch.ones(1, 4)],
+    ids=["list", "row", "whole numbers", "backwards", "tensor"],
+)
+def test_observations_as_they_come(folders: Mapping[str, Path], value: Any) -> None:
+    runner = Runner.load(folders["discrete"])
+    plain = np.asarray(value, np.float64).reshape(1, 4).astype(np.float32)
+    assert same(runner.act({"obs_0": value}), runner.act({"obs_0": plain}))
+    large = [3e38, 3e38, -3e38, 3e38]  # whose sum is infinite in float32
+    assert runner.act({"obs_0": large})["discrete_actions"].shape == (1, 2)
+    for bad in ([1e39, 0, 0, 0], [1.0, float("inf"), float("-inf"), 0], [1.0, float("nan"), 0, 0]):
+        with pytest.raises(ObservationError, match="'obs_0'"):
+            runner.act({"obs_0": bad})

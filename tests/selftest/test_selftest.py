@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,9 @@ def noise_of_the_seed_alone(_: Path, patch: pytest.MonkeyPatch) -> None:
     """Every agent and step draws the same numbers."""
     made = Runner._noise
 
-    def same(self: Runner, seed: int, ids: Any, steps: Any) -> Any:
-        return [np.repeat(z[:1], len(ids), 0) for z in made(self, seed, np.zeros_like(ids), np.zeros_like(steps))]
+    def same(self: Runner, seed: int, acting: Any) -> Any:
+        first = replace(acting, ids=np.zeros_like(acting.ids), begun=np.zeros_like(acting.begun), taken=0, noise=None)
+        return [np.repeat(z[:1], len(acting.ids), 0) for z in made(self, seed, first)]
 
     patch.setattr(Runner, "_noise", same)
 
@@ -181,7 +183,8 @@ def rows_mixed(_: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def forgetful(_: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Runner, "_remember", lambda *_: None)
+    compute = Runner._compute
+    patch.setattr(Runner, "_compute", lambda *arguments: (compute(*arguments)[0], None))
 
 
 def never_reset(_: Path, patch: pytest.MonkeyPatch) -> None:

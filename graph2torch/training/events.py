@@ -93,7 +93,7 @@ class _Found:
             self.events += 1
             try:
                 event = event_type.FromString(data) if whole else None
-            except DecodeError:
+            except (DecodeError, RecursionError):  # the latter by protobuf's parser in Python alone, for fields nested deeply
                 event = None
             if event is None:
                 self.damaged += 1

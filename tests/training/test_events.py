@@ -114,6 +114,22 @@ def test_what_protobuf_refuses_is_damaged(tmp_path: Path) -> None:
     assert found.damaged == len(broken) and len(found.curves[REWARD]) == 1
 
 
+def test_a_parser_that_gives_up_leaves_the_record_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protobuf before 4 has a parser in Python alone, which calls itself for each field in a field."""
+    real = events._event_type()
+
+    class Parser:
+        @staticmethod
+        def FromString(data: bytes) -> object:  # noqa: N802 # protobuf's name
+            if b"deep" in data:
+                raise RecursionError
+            return real.FromString(data)
+
+    monkeypatch.setattr(events, "_event_type", lambda: Parser)
+    found = read(tmp_path, record(event(1, number("deep", 1.0))) + curve([(1, 1.0)]))
+    assert found.damaged == 1 and len(found.curves[REWARD]) == 1
+
+
 def test_tags_are_any_bytes(tmp_path: Path) -> None:
     tags = [b"\xff\xfe", b"", b"\0", b"x" * 3_000, "\u202e".encode()]
     found = read(tmp_path, b"".join(record(event(1, number(tag, 1.0))) for tag in tags))

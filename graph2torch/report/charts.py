@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +21,14 @@ COLUMNS = 2_000  # of a normaliser, that are drawn one by one
 CLIP = 5.0  # the normaliser's bounds, in standard deviations
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(NamedTuple):
     """How a tensor's finite numbers lie between the smallest and the largest, in `BINS` bins of one width.
 
     path: SVG, the outline of the counts in a box of 192 × 48 pixels; zero: where 0 lies across it, None if outside
     odd:  how many numbers are NaN or infinite
     """
 
-    count: int
+    size: int
     low: float
     high: float
     mean: float
@@ -72,14 +70,12 @@ def histogram(array: Array, width: float = 192, height: float = 48) -> Histogram
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     at: float
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """A normaliser's columns in a drawing of `width` × `height` pixels: what the clip lets through, mean ± 5 std, and the mean.
 
     bands, means, constant: SVG paths; of constant columns there is no band
@@ -107,7 +103,9 @@ def statistics(mean: Floats, std: Floats, never: Sequence[int], width: float = 9
     total = mean.size
     mean, std = (np.nan_to_num(x[:COLUMNS].astype(np.float64), nan=0.0, posinf=3e38, neginf=-3e38) for x in (mean, std))
     held = [i for i in never if i < mean.size]
-    moving = np.setdiff1d(np.arange(mean.size), held)
+    changes = np.ones(mean.size, dtype=bool)
+    changes[held] = False
+    moving = np.flatnonzero(changes)
     low, high = mean - CLIP * std, mean + CLIP * std
     reach = np.maximum(np.abs(low), np.abs(high))
     usual = float(np.median(reach[moving])) if moving.size else float(np.median(reach)) if reach.size else 1.0
@@ -172,8 +170,7 @@ def shortly(number: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorRow(NamedTuple):
     """An error on the scale: how far along, in percent; where its limit lies; None for an error of 0, which no logarithm has."""
 
     label: str
@@ -189,14 +186,12 @@ class ErrorRow:
     block: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorChart:
+class ErrorChart(NamedTuple):
     rows: tuple[ErrorRow, ...]
     ticks: tuple[Tick, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """An error that was measured: its largest absolute value, and the most that it may be; what else is said about it."""
 
     label: str

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,8 +34,7 @@ LETTERS = 28  # of a box's line
 ORDER = ("differs", "close", "bits", "graph", "bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A line of how the verdict was reached. mark: "yes", "no" or "–" where it says neither."""
 
     mark: str
@@ -44,16 +42,14 @@ class Fact:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
+class FileRow(NamedTuple):
     name: str
     what: str
     size: str
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """An input or an output of the policy, by meaning."""
 
     name: str
@@ -65,8 +61,7 @@ class Value:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A tensor of the policy. state: "same" (graph and checkpoint hold the same bits), "drift", or "" where only one has it.
 
     every: the histogram is of every n-th number
@@ -88,29 +83,25 @@ class Tensor:
     block: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    index: int
+class Node(NamedTuple):
+    number: int
     op: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """To a block by its number; to an input or output if it has none."""
 
     text: str
     block: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(NamedTuple):
     what: str
     lines: tuple[tuple[int, Line], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """One block: what it is, where it hangs, its nodes, its lines, its tensors, its errors."""
 
     number: int
@@ -131,8 +122,7 @@ class Block:
     lines: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A box of the drawing: a block, an input or an output. mark: how it is drawn, besides its kind: "drift", "off", "first" …"""
 
     x: float
@@ -147,8 +137,7 @@ class Box:
     mark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """keys: for each box with a block, the blocks that the arrow keys go to (up, down, left, right)."""
 
     width: float
@@ -158,8 +147,7 @@ class Drawing:
     keys: tuple[tuple[int, tuple[int, int, int, int]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Normaliser:
+class Normaliser(NamedTuple):
     role: str
     module: str
     steps: str
@@ -167,8 +155,7 @@ class Normaliser:
     block: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A part of the graph's nodes. kind: "rule", "single", "inert" or "unexplained"."""
 
     label: str
@@ -176,8 +163,7 @@ class Share:
     kind: str
 
 
-@dataclass(frozen=True)
-class PairView:
+class PairView(NamedTuple):
     verdict: str
     same: bool
     meaning: str
@@ -190,8 +176,7 @@ class PairView:
     more_unused: int
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """Everything on the page, in its order."""
 
     version: str

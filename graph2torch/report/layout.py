@@ -9,8 +9,8 @@ Everything is numbers of Python, so that the page needs no script to be seen.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 GAP_ACROSS, GAP_DOWN = 22.0, 32.0
 THREAD = 14.0  # width that a line through a rank takes
@@ -18,24 +18,21 @@ SWEEPS = 12  # over the ranks, for their order
 TIGHTENED = 4  # times that nodes are pulled down
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """A box before it has a place, in CSS pixels."""
 
     width: float
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The top left corner of a box, in CSS pixels."""
 
     x: float
     y: float
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """places: of the boxes, in their order; wires: an SVG path for each edge, in their order; ranks: of the boxes, from the top."""
 
     width: float

@@ -10,8 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +75,35 @@ def embedded(value: Mapping[str, Any]) -> str:
 
 @lru_cache(1)
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+    from jinja2.bccache import Bucket
+
+    class Compiled(BytecodeCache):
+        """Templates as code, kept where Python keeps a module's: compiling them takes longer than all else about a page."""
+
+        def get_cache_key(self, name: str, filename: str | None = None) -> str:
+            return name
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            with suppress(Exception), self.place(bucket).open("rb") as file:
+                bucket.load_bytecode(file)  # only for these versions of Python and Jinja, and for this text of the template
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            place = self.place(bucket)
+            temporary = place.with_name(f"{place.name}.{os.getpid()}")
+            if not sys.dont_write_bytecode:
+                with suppress(OSError):  # nothing may be written there
+                    place.parent.mkdir(exist_ok=True)
+                    temporary.write_bytes(bucket.bytecode_to_string())
+                    temporary.replace(place)
+
+        @staticmethod
+        def place(bucket: Bucket) -> Path:
+            return Path(cache_from_source(str(TEMPLATES / f"{bucket.key}.py")))
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
+        bytecode_cache=Compiled(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import keyword
-import tokenize
+import re
 from typing import TypeAlias
 
 from graph2torch.text import printable
@@ -15,27 +14,45 @@ Line: TypeAlias = (
 
 WIDE = 400  # characters of a line that are shown
 MOST = 20_000  # lines
+LONG = 2**22  # characters
+TOKENS = re.compile(
+    r"""(?P<line>\n)
+    |(?P<c>\#[^\n]*)
+    |(?P<s>(?:\b[bBfFrRuU]{1,2})?(?:
+        \"\"\"(?:[^\\]|\\[\s\S])*?(?:\"\"\"|\\?\Z) | \'\'\'(?:[^\\]|\\[\s\S])*?(?:\'\'\'|\\?\Z)
+        | "(?:[^"\\\n]|\\.)*\\?(?:"|(?=\n)|\Z) | '(?:[^'\\\n]|\\.)*\\?(?:'|(?=\n)|\Z)  # to the end of the line, if it has no end
+    ))
+    |(?P<d>(?<=\bdef\ )\w+|(?<=\bclass\ )\w+)
+    |(?P<k>\b(?:"""
+    + "|".join(keyword.kwlist)
+    + r""")\b)
+    |(?P<n>\b\d[\w.]*)""",
+    re.VERBOSE,
+)
 
 
 def highlighted(source: str) -> tuple[Line, ...]:
-    """The lines of `source`, in pieces. What is no Python is shown without colours; control and direction characters as escapes."""
-    lines = source.split("\n")[:MOST]
-    if lines and not lines[-1]:
+    """The lines of `source`, in pieces; control and direction characters as escapes."""
+    source = source[:LONG]
+    kinds: list[list[tuple[int, int, str]]] = [[]]
+    line = start = 0  # start: of the line
+    for found in TOKENS.finditer(source):
+        kind = found.lastgroup or ""
+        if kind == "line":
+            kinds.append([])
+            line, start = line + 1, found.end()
+            continue
+        at = found.start()
+        for n, text in enumerate(found.group().split("\n")):  # a long string is a piece in each of its lines
+            if n:
+                kinds.append([])
+                line, start = line + 1, at
+            kinds[line].append((at - start, at - start + len(text), kind))
+            at += len(text) + 1
+    lines = source.split("\n")
+    if not lines[-1]:
         lines.pop()
-    kinds: list[list[tuple[int, int, str]]] = [[] for _ in lines]
-    before = ""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            kind = _kind(token, before)
-            before = token.string if token.type == tokenize.NAME else ""
-            if not kind:
-                continue
-            (first, start), (last, end) = token.start, token.end
-            for row in range(first, min(last, len(lines)) + 1):
-                kinds[row - 1].append((start if row == first else 0, end if row == last else len(lines[row - 1]), kind))
-    except (tokenize.TokenError, SyntaxError, IndexError):
-        kinds = [[] for _ in lines]
-    return tuple(_pieces(line, found) for line, found in zip(lines, kinds, strict=True))
+    return tuple(_pieces(text, found) for text, found in zip(lines[:MOST], kinds, strict=False))
 
 
 def shifted(line: Line, indent: int) -> Line:
@@ -44,12 +61,6 @@ def shifted(line: Line, indent: int) -> Line:
         return line
     (kind, text), *rest = line
     return ((kind, text[indent:]), *rest) if text[:indent].isspace() else line
-
-
-def _kind(token: tokenize.TokenInfo, before: str) -> str:
-    if token.type == tokenize.NAME:
-        return "d" if before in ("def", "class") else "k" if keyword.iskeyword(token.string) else ""
-    return {tokenize.STRING: "s", tokenize.COMMENT: "c", tokenize.NUMBER: "n"}.get(token.type, "")
 
 
 def _pieces(line: str, kinds: list[tuple[int, int, str]]) -> Line:

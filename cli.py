@@ -455,21 +455,38 @@ def diff(
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run two graphs in onnxruntime on the same inputs.")] = True,
     samples: Annotated[int, typer.Option(min=0, max=10_000, help="Ordinary inputs tried on top of the fixed ones.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of all inputs that are made up.")] = 20240611,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page to look at: both sides, and in what they differ.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --html.")] = False,
     rules: RulesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell in what two files differ: two graphs of any kind, two checkpoints, or a graph and a checkpoint."""
     from graph2torch.diff.diff import as_json as to_json
     from graph2torch.diff.diff import diff as compare
+    from graph2torch.files import check_file, write_file
 
+    if html is not None:
+        check_file(html, force, "--html")
     with Progress(as_json) as note:
         found = compare(a, b, rules=tuple(rules or ()), samples=samples, seed=seed, run=run, progress=note)
+        if html is not None:
+            from graph2torch.report.difference import difference_page
+
+            note("drawing")
+            write_file(html, difference_page(found, a, b, tuple(rules or ())).encode(), force, "--html")
     if as_json:
         print_json(to_json(found))
     else:
         from graph2torch.show.diff import show_difference
 
         show_difference(found)
+        if html is not None:
+            from graph2torch.show.report import show_written
+
+            show_written(html)
     raise typer.Exit(0 if found.equal else 1)
 
 

@@ -123,7 +123,7 @@ class Block(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box of the drawing: a block, an input or an output. mark: how it is drawn, besides its kind: "drift", "off", "first" …"""
+    """A box of the drawing: a block, an input or an output. mark: how it is drawn, besides its kind; link: the id that it leads to."""
 
     x: float
     y: float
@@ -135,6 +135,7 @@ class Box(NamedTuple):
     label: str
     block: int | None = None
     mark: str = ""
+    link: str = ""
 
 
 class Drawing(NamedTuple):
@@ -523,13 +524,13 @@ class _Reader:
         if not self.raw or not self.makers:
             return None
         drifting = {self.owner[path] for path in self.drifts if path in self.owner}
-        boxes = [_box("input", _text(i["name"], 60), f"{_shape(i['shape'])} {_text(i['dtype'], 10)}") for i in inputs]
+        boxes = [box("input", _text(i["name"], 60), f"{_shape(i['shape'])} {_text(i['dtype'], 10)}") for i in inputs]
         for n, raw in enumerate(self.raw):
             kind = "weights" if _list(raw.get("parameters", [])) else "plain"
             module = _text(raw["module"], 40)
-            sub = "  ".join(filter(None, (module, _brief(_text(raw.get("code"), 200), module))))
-            boxes.append(_box(kind, _text(raw["role"], 120), sub, n, "drift" if n in drifting else ""))
-        boxes += [_box("output", _text(o["name"], 60), f"{_shape(o['shape'])} {_text(o['dtype'], 10)}") for o in outputs]
+            sub = "  ".join(filter(None, (module, brief(_text(raw.get("code"), 200), module))))
+            boxes.append(box(kind, _text(raw["role"], 120), sub, n, "drift" if n in drifting else ""))
+        boxes += [box("output", _text(o["name"], 60), f"{_shape(o['shape'])} {_text(o['dtype'], 10)}") for o in outputs]
         first = len(inputs)
         names = {_is(i["name"], str): n for n, i in enumerate(inputs)}
         edges = []
@@ -711,7 +712,7 @@ def _measured(f: Mapping[str, Any], label: str, tolerance: float, module: str = 
 
 
 # ---------------------------------------------------------------------------------------------- the drawing
-def _brief(code: str, module: str) -> str:
+def brief(code: str, module: str) -> str:
     """`59 → 512` for a linear layer or a convolution, the class of another layer, the expression of what has no tensors."""
     sizes = re.fullmatch(r"nn\.(?:Linear|Conv2d|ConvTranspose2d)\((\d+), (\d+)\b.*\)", code)
     if sizes:
@@ -732,10 +733,23 @@ def _wrapped(text: str, letters: int = LETTERS) -> tuple[str, ...]:
     return first, rest if len(rest) <= letters else rest[: letters - 1] + "…"
 
 
-def _box(kind: str, title: str, sub: str, block: int | None = None, mark: str = "") -> Box:
+def box(kind: str, title: str, sub: str, block: int | None = None, mark: str = "", link: str = "") -> Box:
+    """A box without a place yet; its link is that of its block, if no other is given."""
     lines = _wrapped(title)
     sub = sub if len(sub) <= LETTERS + 3 else sub[: LETTERS + 2] + "…"
-    return Box(0, 0, BOX, 30.0 + 17 * len(lines) + (0 if sub else -14), kind, lines, sub, title, block, mark)
+    return Box(
+        0,
+        0,
+        BOX,
+        30.0 + 17 * len(lines) + (0 if sub else -14),
+        kind,
+        lines,
+        sub,
+        title,
+        block,
+        mark,
+        link or ("" if block is None else f"block-{block}"),
+    )
 
 
 def placed(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing:
@@ -743,7 +757,7 @@ def placed(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing:
     margin = 4.0
     layout: Layout = lay_out([Size(b.width, b.height) for b in boxes], edges)
     at = tuple(
-        Box(round(p.x + margin, 1), round(p.y + margin, 1), b.width, b.height, b.kind, b.title, b.sub, b.label, b.block, b.mark)
+        Box(round(p.x + margin, 1), round(p.y + margin, 1), b.width, b.height, b.kind, b.title, b.sub, b.label, b.block, b.mark, b.link)
         for b, p in zip(boxes, layout.places, strict=True)
     )
     keys = []

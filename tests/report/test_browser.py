@@ -13,6 +13,7 @@ import pytest
 
 from graph2torch.build import build
 from tests.chromium import HOW, Chromium, Page, found
+from tests.commands import run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 from tests.report.test_page import HOSTILE, generic_policy, hostile_policy
 
@@ -147,3 +148,18 @@ def test_hostile_names_do_nothing(browser: Chromium, tmp_path: Path, policy: obj
         assert selected(page) == [f"block-{number}"]
     assert page.evaluate("typeof executed") == "undefined" and len(HOSTILE) > 40
     assert quiet(page, path)
+
+
+def test_a_difference(browser: Chromium, tmp_path: Path) -> None:
+    """Hostile on one side, ordinary on the other: quiet, and a box leads to its row."""
+    save_pair(tmp_path, hostile_policy(), name="a")
+    save_pair(tmp_path, tiny_policy(), name="b")
+    path = tmp_path / "page.html"
+    assert run("diff", tmp_path / "a.onnx", tmp_path / "b.onnx", "--html", path).status == 1
+    for width, dark in ((1280, False), (390, True)):
+        page = browser.open(path, width=width, dark=dark)
+        assert page.evaluate("typeof executed") == "undefined"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.click("a.box.added rect")
+        assert page.evaluate("document.querySelector('tr:target').textContent.includes('in b only')")
+        assert quiet(page, path)

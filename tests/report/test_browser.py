@@ -151,9 +151,9 @@ def test_hostile_names_do_nothing(browser: Chromium, tmp_path: Path, policy: obj
 
 
 def test_a_difference(browser: Chromium, tmp_path: Path) -> None:
-    """Hostile on one side, ordinary on the other: quiet, and a box leads to its row."""
-    save_pair(tmp_path, hostile_policy(), name="a")
-    save_pair(tmp_path, tiny_policy(), name="b")
+    """Ordinary on one side, hostile on the other: quiet, and a box leads to its row."""
+    save_pair(tmp_path, tiny_policy(), name="a")
+    save_pair(tmp_path, hostile_policy(), name="b")
     path = tmp_path / "page.html"
     assert run("diff", tmp_path / "a.onnx", tmp_path / "b.onnx", "--html", path).status == 1
     for width, dark in ((1280, False), (390, True)):

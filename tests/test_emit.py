@@ -58,7 +58,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "resnet": {"observations": ((2, 20, 20),), "encoder": "resnet"},
     **{family: dict(FAMILIES[family]) for family in ("hybrid", "sac", "attention", "hypernetwork")},
 }
-LINES = {"two_observations": 89, "memory": 132, "resnet": 92, "hybrid": 148, "sac": 89, "attention": 148, "hypernetwork": 115}
+LINES = {"two_observations": 89, "memory": 135, "resnet": 92, "hybrid": 148, "sac": 89, "attention": 148, "hypernetwork": 115}
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -1,6 +1,6 @@
 """In-process time of a build after the imports: the first call, later calls, and where the time goes.
 
-    python benchmarks/build.py [MODEL.onnx [CHECKPOINT.pt]] [--processes 5] [--repeats 10] [--json FILE]
+    python -m benchmarks.build [MODEL.onnx [CHECKPOINT.pt]] [--processes 5] [--repeats 10] [--json FILE]
 
 The first call is measured in fresh processes, because torch's exporter and onnxruntime set themselves up in it; the
 later calls follow in the same processes. Each stage's time is without that of the stages inside it. Writing is done to
@@ -23,7 +23,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from measure import ROOT, environment, show, summary, table, versions, write_json
+from .measure import ROOT, environment, show, summary, table, versions, write_json
 
 TARGET = 0.5
 # stage → where the function is looked up when a build calls it
@@ -117,14 +117,15 @@ def main() -> None:
     for number in range(options.processes + 1):  # the first one fills the cache of compiled modules
         command = [
             sys.executable,
-            __file__,
+            "-m",
+            "benchmarks.build",
             options.model,
             *([checkpoint] if checkpoint else []),
             "--one",
             "--repeats",
             str(options.repeats),
         ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment(cache.name))
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment(cache.name), cwd=ROOT)
         calls = json.loads(done.stdout.splitlines()[-1])
         if number:
             first.append(calls[0])

@@ -1,6 +1,6 @@
 """A policy's step in eager torch with its linear weights stored by rows, by columns (as model.py does), beside onnxruntime.
 
-    python benchmarks/columns.py [FOLDER of a build, default out/Huggy] [--batch 1] [--steps 300] [--repeats 9] [--json FILE]
+    python -m benchmarks.columns [FOLDER of a build, default out/Huggy] [--batch 1] [--steps 300] [--repeats 9] [--json FILE]
 
 One thread each; deterministic actions only. onnxruntime runs rebuilt.onnx and returns every output that it has.
 """
@@ -16,7 +16,8 @@ from typing import Any
 
 import onnxruntime
 import torch
-from measure import ROOT, interleaved, ratio, show, summary, table, versions, write_json
+
+from .measure import ROOT, interleaved, ratio, show, summary, table, versions, write_json
 
 
 def main() -> None:

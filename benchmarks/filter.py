@@ -1,6 +1,6 @@
 """A policy as a filter: JSON lines a second through `graph2torch run FOLDER --observations -`, and how its memory grows.
 
-    python benchmarks/filter.py [FOLDER of a build, default out/Huggy] [--lines 100000] [--sample] [--json FILE]
+    python -m benchmarks.filter [FOLDER of a build, default out/Huggy] [--lines 100000] [--sample] [--json FILE]
 
 One process, one torch thread, one agent; every line is answered before the next is read. The rate leaves the start-up out:
 it is that of the lines after the first tenth. The memory is the process's resident set after a tenth of the lines and at the end.
@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import ROOT, table, versions, write_json
+
+from .measure import ROOT, table, versions, write_json
 
 
 def resident(process: int) -> float:

@@ -16,9 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def environment(cache: str) -> dict[str, str]:
-    """For child processes: compiled modules are kept, as they usually are, in the folder `cache`; no device plugins."""
+    """For child processes: this checkout comes first; compiled modules are kept, as they usually are, in the folder `cache`; no device plugins."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": cache, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": cache, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 def interleaved(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
@@ -40,6 +41,17 @@ def ratio(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     """Of the medians, and of each round for itself: its smallest and largest."""
     rounds = [a / b for a, b in zip(mine, theirs, strict=True)]
     return {"medians": statistics.median(mine) / statistics.median(theirs), "min": min(rounds), "max": max(rounds)}
+
+
+def figure(
+    name: str, value: float, low: float | None = None, high: float | None = None, *, unit: str = "", target: float | None = None
+) -> dict[str, Any]:
+    """One figure of a benchmark, for `python -m benchmarks` to compare with an earlier one: the middle, smallest and largest of its repeats.
+
+    unit: "s", "MiB", "lines/s" …, "" for a ratio; target: what it should not exceed, if anything
+    """
+    found = {"name": name, "value": value, "low": value if low is None else low, "high": value if high is None else high, "unit": unit}
+    return found if target is None else {**found, "target": target}
 
 
 def show(figures: Mapping[str, float], unit: float = 1.0, digits: int = 2) -> str:

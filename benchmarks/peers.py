@@ -1,13 +1,13 @@
 """onnx2torch, onnx2pytorch and onnx-pytorch on ML-Agents policies, beside graph2torch.
 
-    python benchmarks/peers.py [MODEL.onnx …] [--corpus FOLDER] [--peer NAME=VENV …] [--json FILE]
+    python -m benchmarks.peers [MODEL.onnx …] [--corpus FOLDER] [--peer NAME=VENV …] [--json FILE]
 
 Each tool runs in an environment of its own, since they want different versions of onnx; nothing is installed here:
 
     python -m venv peers/onnx2torch   && peers/onnx2torch/bin/pip install onnx2torch onnxruntime
     python -m venv peers/onnx2pytorch && peers/onnx2pytorch/bin/pip install onnx2pytorch onnxruntime
     python -m venv peers/onnx-pytorch && peers/onnx-pytorch/bin/pip install onnx-pytorch onnxruntime "onnx<1.17"
-    python benchmarks/peers.py --peer onnx2torch=peers/onnx2torch --peer onnx2pytorch=peers/onnx2pytorch --peer onnx-pytorch=peers/onnx-pytorch
+    python -m benchmarks.peers --peer onnx2torch=peers/onnx2torch --peer onnx2pytorch=peers/onnx2pytorch --peer onnx-pytorch=peers/onnx-pytorch
 
 Models that onnxruntime itself refuses, and copies of the same bytes, are left out. For each model and tool:
 
@@ -305,7 +305,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         return worker(options.worker)
-    from measure import table, write_json
+    from benchmarks.measure import table, write_json
 
     paths = options.models + sorted(p for folder in options.corpus for p in folder.rglob("*.onnx"))
     paths = usable(paths or sorted((ROOT / "assets").glob("*.onnx")))

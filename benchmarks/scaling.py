@@ -1,6 +1,6 @@
 """How time and memory grow with a graph: reading, canonical form, matching, laying on each other.
 
-    python benchmarks/scaling.py [--sizes 1000 10000 100000] [--shapes policy chain …] [--repeats 3] [--seed 0] [--json FILE]
+    python -m benchmarks.scaling [--sizes 1000 10000 100000] [--shapes policy chain …] [--repeats 3] [--seed 0] [--json FILE]
 
 Synthetic graphs of each shape and size, made from the seed; each is measured in processes of its own, so that the peak
 of memory is its own. What it is laid on is the same graph with other names, its nodes in another order and the operands
@@ -32,8 +32,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from measure import environment, table, versions, write_json
 from onnx import TensorProto, helper, numpy_helper
+
+from .measure import environment, table, versions, write_json
 
 WIDTH = 4
 STAGES = ("load", "canonicalise", "match", "align")
@@ -236,7 +237,7 @@ def main() -> None:
                 paths[0].write_bytes(model.SerializeToString())
                 paths[1].write_bytes(disguised(model, options.seed).SerializeToString())
                 del model
-                command = [sys.executable, __file__, "--one", *map(str, paths)]
+                command = [sys.executable, "-m", "benchmarks.scaling", "--one", *map(str, paths)]
                 runs = [
                     json.loads(
                         subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment(folder)).stdout.splitlines()[

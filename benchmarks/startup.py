@@ -1,6 +1,6 @@
 """Whole-process times of the commands, each against a process that only imports what the command needs.
 
-    python benchmarks/startup.py [--repeats 10] [--json FILE]
+    python -m benchmarks.startup [--repeats 10] [--json FILE]
 
 Every command runs once unmeasured, then it and its baseline in turn, `--repeats` times. Ratios are those of the medians,
 with the smallest and largest of a single round; that of the processor's time is steadier than that of the clock when
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measure import ROOT, environment, interleaved, ratio, show, summary, table, versions, write_json
+from .measure import ROOT, environment, interleaved, ratio, show, summary, table, versions, write_json
 
 HUGGY = [str(ROOT / "assets" / name) for name in ("Huggy.onnx", "Huggy.pt")]
 

@@ -1,6 +1,6 @@
 """Which targets of speed are reached: a policy's step beside onnxruntime on the original, one thread, as `bench` measures it.
 
-    python benchmarks/targets.py [FOLDER of a build …, default out/Huggy] [--plain NAME, default Huggy] [--rounds 15] [--json FILE]
+    python -m benchmarks.targets [FOLDER of a build …, default out/Huggy] [--plain NAME, default Huggy] [--rounds 15] [--json FILE]
 
 The folder called NAME has the targets of a plain policy, all others those of recurrent, attention and visual ones.
 """
@@ -11,9 +11,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from measure import ROOT, table, write_json
-
 from graph2torch.bench import REFERENCE, bench_folder, report
+
+from .measure import ROOT, table, write_json
 
 ACT = "torch, policy.act"
 # batch → the largest ratio of policy.act, and of the fastest engine

@@ -1,6 +1,6 @@
 """What goes wrong when a policy is rebuilt by hand: each trap alone, in numbers, against the graph in onnxruntime.
 
-    python benchmarks/traps.py [MODEL.onnx CHECKPOINT.pt] [--samples 1000] [--seed 0] [--json FILE]
+    python -m benchmarks.traps [MODEL.onnx CHECKPOINT.pt] [--samples 1000] [--seed 0] [--json FILE]
 
 The policy is built as `graph2torch build` does it; then one thing in the torch module is changed, the deterministic
 actions are computed, and compared with those of the original graph. The observations are mean + width · std · z with z
@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
-from measure import ROOT, table, write_json
 from torch import Tensor, nn
 
 from graph2torch.build import build_policy
 from graph2torch.module import build_module
+
+from .measure import ROOT, table, write_json
 
 EPS = 1e-5
 WIDTHS = (1, 50)

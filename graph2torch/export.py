@@ -142,17 +142,19 @@ def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: Poli
         )
     names = [f"graph2torch.{kind}.{i}" for kind, values in (("in", spec.inputs), ("out", spec.outputs)) for i in range(len(values))]
     free = torch.export.Dim("batch")
-    shapes = tuple({0: free} if i.shape and not isinstance(i.shape[0], int) else {} for i in spec.inputs)
+    shapes = (tuple({0: free} if i.shape and not isinstance(i.shape[0], int) else {} for i in spec.inputs),)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # torch's loggers have handlers and levels of their own
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
+            # traced here: torch.onnx.export would trace an LSTM as a loop, and fail at its memory's strides
+            with _layers_told():
+                traced_policy = traced(_plain(module), inputs, shapes)
             program = torch.onnx.export(
-                _plain(module),
+                traced_policy,
                 inputs,
                 dynamo=True,
-                dynamic_shapes=(shapes,),
                 input_names=names[: len(spec.inputs)],
                 output_names=names[len(spec.inputs) :],
                 opset_version=spec.graph.opset,
@@ -175,6 +177,36 @@ def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: Poli
     _constants_through_nodes(proto)
     _name_ends(proto, dict(zip(names, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)], strict=True)))
     return proto
+
+
+@contextmanager
+def _layers_told() -> Iterator[None]:
+    """What layers ask, `torch.onnx.is_in_onnx_export()`, is true, though torch.onnx.export isn't running yet."""
+    import torch
+
+    before = torch.onnx.is_in_onnx_export
+    torch.onnx.is_in_onnx_export = lambda: True
+    try:
+        yield
+    finally:
+        torch.onnx.is_in_onnx_export = before
+
+
+def traced(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], shapes: Any) -> torch.export.ExportedProgram:
+    """What torch.export makes of `module`, with torch's dynamic shapes. Raises what torch raises.
+
+    Its plain tracing takes the batch of an LSTM for a fixed size. The strict one, by way of Python's bytecode, is slower and doesn't.
+    """
+    import torch
+
+    with torch.no_grad():
+        try:
+            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+        except Exception as error:
+            try:
+                return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+            except Exception:
+                raise error from None
 
 
 def _constants_through_nodes(proto: onnx.ModelProto) -> None:

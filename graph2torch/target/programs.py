@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from graph2torch.errors import TargetError
+from graph2torch.export import traced
 from graph2torch.graph import Array
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.spec import PolicySpec
@@ -111,8 +112,7 @@ def _made(kind: Format, module: torch.nn.Module, arguments: tuple[torch.Tensor, 
             else:
                 batch = torch.export.Dim("batch")
                 shapes = (tuple({0: batch} if f else None for f in free),) if any(free) else None
-                with torch.no_grad():
-                    program = torch.export.export(module, arguments, dynamic_shapes=shapes)
+                program = traced(module, arguments, shapes)
                 if kind == "torch-export":
                     torch.export.save(program, str(file))
                 else:

@@ -205,7 +205,7 @@ def main() -> None:
         for path in paths:
             unique.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
         keys = {(sha, way): f"{sha} {way} torch {used['torch']}" for sha in unique for way in options.ways}
-        todo = [key for key in keys if keys[key] not in known]
+        todo = sorted(key for key in keys if keys[key] not in known)  # in no order of theirs, so that a part of them is a sample
         print(f"{len(paths)} models, {len(unique)} of them different; {len(todo)} exports to try", flush=True)
         answers = answered([(str(unique[sha].resolve()), way) for sha, way in todo], options.limit, options.each)
         for number, ((sha, way), found) in enumerate(zip(todo, answers, strict=True), 1):

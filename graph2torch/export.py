@@ -12,20 +12,20 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
 
 from .canonical import canonicalise
+from .dynamo import dynamo
 from .errors import UnsupportedGraph
 from .graph import Array, Graph, read_graph
 from .judge.isomorphism import Alignment, align
 from .module import example_inputs
-from .spec import PolicySpec
+from .spec import PolicySpec, end_names
 from .text import one_line
 
 if TYPE_CHECKING:
@@ -33,26 +33,19 @@ if TYPE_CHECKING:
 
 
 class Exporter(Protocol):
-    """torch module → ONNX, at an opset, with names for inputs and outputs."""
+    """torch module → ONNX, at the opset of spec.graph, its inputs and outputs called as `end_names` says."""
 
     def __call__(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: PolicySpec) -> onnx.ModelProto: ...
 
 
 def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: PolicySpec) -> onnx.ModelProto:
-    """torch's TorchScript-based exporter.
-
-    It refuses some names (numbers) and gives others to values of its own, so it is told neutral ones, replaced afterwards.
-    """
+    """torch's TorchScript-based exporter. Raises UnsupportedGraph if it refuses."""
     import torch
 
-    names = {
-        f"graph2torch.{kind}.{i}": v.name
-        for kind, values in (("in", spec.graph.inputs), ("out", spec.graph.outputs))
-        for i, v in enumerate(values)
-    }
+    inner, outer = end_names(spec)
     axes = {
-        neutral: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)}
-        for neutral, v in zip(names, (*spec.graph.inputs, *spec.graph.outputs), strict=True)
+        name: {k: str(d or f"{v.name}_{k}") for k, d in enumerate(v.shape) if not isinstance(d, int)}
+        for name, v in zip((*inner, *outer), (*spec.graph.inputs, *spec.graph.outputs), strict=True)
     }
     buffer = io.BytesIO()
     options: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
@@ -67,8 +60,8 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
                 module,
                 inputs,
                 buffer,  # type: ignore[arg-type] # newer torch declares paths only, but writes to files as before
-                input_names=list(names)[: len(spec.inputs)],
-                output_names=list(names)[len(spec.inputs) :],
+                input_names=inner,
+                output_names=outer,
                 dynamic_axes={name: free for name, free in axes.items() if free},
                 opset_version=spec.graph.opset,
                 **options,
@@ -81,9 +74,7 @@ def torchscript(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-    proto = onnx.load_model_from_string(buffer.getvalue())
-    _name_ends(proto, names)
-    return proto
+    return onnx.load_model_from_string(buffer.getvalue())
 
 
 @contextmanager
@@ -128,115 +119,6 @@ def _draws_of_anything() -> Iterator[None]:
         torch.multinomial = original
 
 
-def dynamo(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], spec: PolicySpec) -> onnx.ModelProto:
-    """torch's newer exporter, which traces with torch.export; it needs onnxscript (the extra `dynamo`) and writes opset 18 and later.
-
-    Lower opsets come of onnx's version converter, which can't go down everywhere: UnsupportedGraph if another opset comes out.
-    """
-    import torch
-
-    if find_spec("onnxscript") is None or "dynamo" not in inspect.signature(torch.onnx.export).parameters:
-        raise UnsupportedGraph(
-            f"torch {torch.__version__}'s dynamo exporter needs torch 2.5 or newer and onnxscript; install them with "
-            "`pip install 'graph2torch[dynamo]'`, or use the torchscript exporter."
-        )
-    names = [f"graph2torch.{kind}.{i}" for kind, values in (("in", spec.inputs), ("out", spec.outputs)) for i in range(len(values))]
-    free = torch.export.Dim("batch")
-    shapes = (tuple({0: free} if i.shape and not isinstance(i.shape[0], int) else {} for i in spec.inputs),)
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # torch's loggers have handlers and levels of their own
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            # traced here: torch.onnx.export would trace an LSTM as a loop, and fail at its memory's strides
-            with _layers_told():
-                traced_policy = traced(_plain(module), inputs, shapes)
-            program = torch.onnx.export(
-                traced_policy,
-                inputs,
-                dynamo=True,
-                input_names=names[: len(spec.inputs)],
-                output_names=names[len(spec.inputs) :],
-                opset_version=spec.graph.opset,
-                verbose=False,
-            )
-    except Exception as error:
-        raise UnsupportedGraph(
-            f"torch {torch.__version__}'s dynamo exporter can't export the policy ({type(error).__name__}: {one_line(str(error), 160)}); "
-            "use the torchscript exporter."
-        ) from error
-    finally:
-        logging.disable(level)
-    assert program is not None
-    proto: onnx.ModelProto = onnx.load_model_from_string(program.model_proto.SerializeToString())  # without whatever the program shares
-    reached = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if reached != spec.graph.opset:
-        raise UnsupportedGraph(
-            f"torch's dynamo exporter wrote opset {reached} instead of {spec.graph.opset}; ask for --opset {reached}, or use the torchscript exporter."
-        )
-    _constants_through_nodes(proto)
-    _name_ends(proto, dict(zip(names, [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)], strict=True)))
-    return proto
-
-
-@contextmanager
-def _layers_told() -> Iterator[None]:
-    """What layers ask, `torch.onnx.is_in_onnx_export()`, is true, though torch.onnx.export isn't running yet."""
-    import torch
-
-    before = torch.onnx.is_in_onnx_export
-    torch.onnx.is_in_onnx_export = lambda: True
-    try:
-        yield
-    finally:
-        torch.onnx.is_in_onnx_export = before
-
-
-def traced(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], shapes: Any) -> torch.export.ExportedProgram:
-    """What torch.export makes of `module`, with torch's dynamic shapes. Raises what torch raises.
-
-    Its plain tracing takes the batch of an LSTM for a fixed size. The strict one, by way of Python's bytecode, is slower and doesn't.
-    """
-    import torch
-
-    with torch.no_grad():
-        try:
-            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
-        except Exception as error:
-            try:
-                return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
-            except Exception:
-                raise error from None
-
-
-def _constants_through_nodes(proto: onnx.ModelProto) -> None:
-    """An output that is an initializer itself, which onnx's checker refuses, comes through an Identity, as torch's other exporter has it."""
-    outputs = {o.name for o in proto.graph.output}
-    for tensor in [t for t in proto.graph.initializer if t.name in outputs]:
-        constant = f"{tensor.name}.constant"
-        for node in proto.graph.node:
-            for i, value in enumerate(node.input):
-                if value == tensor.name:
-                    node.input[i] = constant
-        proto.graph.node.append(onnx.helper.make_node("Identity", [constant], [tensor.name]))
-        tensor.name = constant
-
-
-def _plain(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with a plain tuple for its outputs: torch.export can't save types that it doesn't know."""
-    import torch
-
-    class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.policy = module
-
-        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(self.policy(*inputs))
-
-    return Plain().eval()
-
-
 EXPORTERS: Mapping[str, Exporter] = {"torchscript": torchscript, "dynamo": dynamo}
 
 
@@ -262,6 +144,8 @@ def export(
             if example is not None:
                 raise
             proto = exporter(module, example_inputs(spec, batch=1), asked)
+    inner, outer = end_names(spec)
+    _name_ends(proto, dict(zip((*inner, *outer), [v.name for v in (*spec.graph.inputs, *spec.graph.outputs)], strict=True)))
     _unseal(proto)
     _only_arguments(proto)
     rebuilt = canonicalise(read_graph(proto, "rebuilt.onnx"))
@@ -404,4 +288,4 @@ def _apply(proto: onnx.ModelProto, names: Mapping[str, str]) -> None:
                     values[i] = names[value]
 
 
-__all__ = ["EXPORTERS", "Exporter", "dynamo", "export", "torchscript"]
+__all__ = ["EXPORTERS", "Exporter", "export", "torchscript"]

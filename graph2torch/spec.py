@@ -352,3 +352,8 @@ def block_of(match: Match, code: Module | Expression, parameters: tuple[Paramete
     outputs = tuple(match.values[o] for o in match.pattern.outputs)
     drawn = tuple((name, match.values.get(name, outputs[0])) for name, _ in code.draws) if isinstance(code, Expression) else ()
     return Block(rule="", code=code, inputs=tuple(inputs), outputs=outputs, parameters=parameters, nodes=nodes, drawn=drawn, **more)  # type: ignore[arg-type]
+
+
+def end_names(spec: PolicySpec) -> tuple[list[str], list[str]]:
+    """What inputs and outputs are called while torch exports: it refuses some names (numbers) and gives others to values of its own."""
+    return [f"graph2torch.in.{i}" for i in range(len(spec.inputs))], [f"graph2torch.out.{i}" for i in range(len(spec.outputs))]

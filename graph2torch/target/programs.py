@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from graph2torch.dynamo import traced
 from graph2torch.errors import TargetError
-from graph2torch.export import traced
 from graph2torch.graph import Array
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.spec import PolicySpec

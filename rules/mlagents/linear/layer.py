@@ -17,4 +17,5 @@ class LinearWithoutBias(nn.Linear):
         super().__init__(inputs, outputs, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return UnbiasedProduct.apply(x, self.weight) if torch.onnx.is_in_onnx_export() else super().forward(x)
+        traced = torch.onnx.is_in_onnx_export() and torch.jit.is_tracing()
+        return UnbiasedProduct.apply(x, self.weight) if traced else super().forward(x)

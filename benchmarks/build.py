@@ -23,7 +23,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from .measure import ROOT, environment, show, summary, table, versions, write_json
+from .measure import ROOT, environment, figure, show, summary, table, versions, write_json
 
 TARGET = 0.5
 # stage → where the function is looked up when a build calls it
@@ -148,6 +148,11 @@ def main() -> None:
             "model": Path(options.model).name,
             "target_seconds": TARGET,
             "seconds": figures,
+            "figures": [
+                figure(f"{Path(options.model).name}, {when} call, {what}", f["median"], f["min"], f["max"], unit="s", target=target)
+                for stage, what, target in (("processor", "processor time", TARGET), ("total", "by the clock", None))
+                for when, f in figures[stage].items()
+            ],
         },
     )
 

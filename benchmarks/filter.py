@@ -9,6 +9,7 @@ it is that of the lines after the first tenth. The memory is the process's resid
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .measure import ROOT, table, versions, write_json
+from .measure import ROOT, built_huggy, figure, table, versions, write_json
 
 
 def resident(process: int) -> float:
@@ -36,18 +37,23 @@ def seconds_of(process: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "out" / "Huggy")
+    parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    contract = json.loads((options.folder / "report.json").read_text())["architecture"]
+    with contextlib.ExitStack() as stack:
+        measured(built_huggy(options.folder, stack), options)
+
+
+def measured(folder: Path, options: argparse.Namespace) -> None:
+    contract = json.loads((folder / "report.json").read_text())["architecture"]
     rng = np.random.default_rng(0)
     sizes = {i["name"]: [d if isinstance(d, int) else 1 for d in i["shape"][1:]] for i in contract["inputs"] if i["kind"] == "observation"}
     lines = [
         json.dumps({name: rng.standard_normal(size).round(4).tolist() for name, size in sizes.items()}).encode() + b"\n" for _ in range(256)
     ]
-    command = [sys.executable, str(ROOT / "cli.py"), "run", str(options.folder), "--observations", "-", *["--sample"] * options.sample]
+    command = [sys.executable, str(ROOT / "cli.py"), "run", str(folder), "--observations", "-", *["--sample"] * options.sample]
     warm = max(1, options.lines // 10)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         writing, reading = process.stdin, process.stdout
@@ -73,9 +79,14 @@ def main() -> None:
         [f"MiB after {warm:,} lines", f"{before:.1f}"],
         [f"MiB after {options.lines:,} lines", f"{after:.1f}"],
     ]
-    print(table([options.folder.name, "sampled" if options.sample else "deterministic"], rows))
+    print(table([folder.name, "sampled" if options.sample else "deterministic"], rows))
     figures = {"lines": options.lines, "by_clock": count / elapsed, "by_processor": count / spent, "mib": [before, after]}
-    write_json(options.json, {"versions": versions("torch"), "sampled": options.sample, **figures})
+    told = [
+        figure(f"{folder.name}, of processor time", count / spent, unit="lines/s"),
+        figure(f"{folder.name}, by the clock", count / elapsed, unit="lines/s"),
+        figure(f"{folder.name}, memory grown", after - before, unit="MiB"),
+    ]
+    write_json(options.json, {"versions": versions("torch"), "sampled": options.sample, **figures, "figures": told})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import re
 import statistics
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -79,6 +81,26 @@ def versions(*packages: str) -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}",
         **{name: number for name, number in sorted(installed.items()) if name in wanted},
     }
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    cpus = Path("/proc/cpuinfo")
+    told = re.search(r"^model name\s*:\s*(.+)$", cpus.read_text(), re.MULTILINE) if cpus.exists() else None
+    return f"{told.group(1) if told else platform.processor() or 'not told'}, {os.cpu_count()} cores"
+
+
+def built_huggy(folder: Path | None, stack: contextlib.ExitStack) -> Path:
+    """`folder`, or where there is none given, out/Huggy; if that isn't there, a build of the pair in assets/, in a folder that `stack` removes."""
+    if folder is not None:
+        return folder
+    if (usual := ROOT / "out" / "Huggy").is_dir():
+        return usual
+    from graph2torch.build import build
+
+    made = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "Huggy"
+    build(ROOT / "assets" / "Huggy.onnx", ROOT / "assets" / "Huggy.pt", made)
+    return made
 
 
 def write_json(path: Path | None, document: Any) -> None:

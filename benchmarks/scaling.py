@@ -34,7 +34,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .measure import environment, table, versions, write_json
+from .measure import environment, figure, table, versions, write_json
 
 WIDTH = 4
 STAGES = ("load", "canonicalise", "match", "align")
@@ -266,7 +266,8 @@ def main() -> None:
         for f in found
     ]
     print(table(head, rows))
-    write_json(options.json, {"versions": versions("onnx", "numpy"), "seed": options.seed, "found": found})
+    figures = [figure(f"{f['shape']}, {f['size']:,} nodes", f["total"] / f["nodes"] * 1e6, unit="µs a node") for f in found]
+    write_json(options.json, {"versions": versions("onnx", "numpy"), "seed": options.seed, "found": found, "figures": figures})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .measure import ROOT, environment, interleaved, ratio, show, summary, table, versions, write_json
+from .measure import ROOT, environment, figure, interleaved, ratio, show, summary, table, versions, write_json
 
 HUGGY = [str(ROOT / "assets" / name) for name in ("Huggy.onnx", "Huggy.pt")]
 
@@ -111,7 +111,14 @@ def main() -> None:
         print(f'{name}: beside python -c "{baseline}"')
     print()
     print(table(["graph2torch", "seconds", "imports alone", "ratio", "of processor time", "target", "imports torch"], rows))
-    write_json(options.json, {"versions": versions("typer", "torch", "onnx", "onnxruntime", "onnx-graphsurgeon"), "startup": document})
+    figures = []
+    for told in document:
+        for name, kind in (("processor_ratio", "processor time"), ("ratio", "by the clock")):
+            r = told[name]
+            name = f"{told['command']}: {kind}, of the imports alone"
+            figures.append(figure(name, r["medians"], r["min"], r["max"], target=told["target"] if kind == "processor time" else None))
+    used = versions("typer", "torch", "onnx", "onnxruntime", "onnx-graphsurgeon")
+    write_json(options.json, {"versions": used, "startup": document, "figures": figures})
 
 
 if __name__ == "__main__":

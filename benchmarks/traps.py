@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from graph2torch.build import build_policy
 from graph2torch.module import build_module
 
-from .measure import ROOT, table, write_json
+from .measure import ROOT, figure, table, versions, write_json
 
 EPS = 1e-5
 WIDTHS = (1, 50)
@@ -123,7 +123,13 @@ def main() -> None:
         print(f"\nwidth {width}: {expected.size:,} actions of {options.samples:,} observations, |mu| > 3 in {outside:,} of them")
         head = ["trap", "normalised, max abs", "NaN or inf", "actions, max abs", "mean abs", "off by > 0.01", "NaN or inf"]
         print(table(head, [row(f) for f in found]))
-    write_json(options.json, document)
+    figures = [
+        figure(f"{f['trap']}, width {d['width']}: actions off by up to", f["actions_max_abs"], unit="max abs")
+        for d in document
+        for f in d["traps"]
+        if f["actions_max_abs"] is not None
+    ]
+    write_json(options.json, {"versions": versions("torch", "onnxruntime"), "widths": document, "figures": figures})
 
 
 def compare(

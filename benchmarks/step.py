@@ -1,6 +1,6 @@
 """Where the time of a policy's step goes: products, other operators, Python around them; beside onnxruntime on the original.
 
-    python benchmarks/step.py [FOLDER of a build …, default out/Huggy] [--batch 1 --batch 1024] [--rounds 15] [--json FILE]
+    python -m benchmarks.step [FOLDER of a build …, default out/Huggy] [--batch 1 --batch 1024] [--rounds 15] [--json FILE]
 
 One thread. `policy.act` is taken apart by calling less of it: the same operators on the same numbers without the modules around
 them, and of these the products alone. "bound" is how long the products would take at the rate that this BLAS reaches on a product of
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import ROOT, interleaved, ratio, show, summary, table, versions, write_json
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graph2torch.act.folder import open_folder
@@ -24,6 +23,8 @@ from graph2torch.engine.engines import trial
 from graph2torch.engine.memory import keep_freed_memory
 from graph2torch.graph import load
 from graph2torch.judge.runtime import session
+
+from .measure import ROOT, interleaved, ratio, show, summary, table, versions, write_json
 
 PRODUCTS = ("linear", "addmm", "mm", "matmul", "bmm", "conv2d", "lstm", "lstm_cell")
 VIEWS = (

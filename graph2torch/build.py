@@ -353,10 +353,12 @@ def write(made: Build, target: Path, force: bool = False) -> None:
         "lifted.onnx": made.lifted.SerializeToString(),
     }
     from .report.page import report_page
+    from .report.weights import tensors_in
 
+    tensors = {b.path: b.value for b in made.bindings.tensors} if made.dtype == PRECISIONS[0] else tensors_in(made.weights)
     document = report(made, {k: hashlib.sha256(v).hexdigest() for k, v in contents.items()}, target)
     contents["report.json"] = (_short_lists(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False)) + "\n").encode()
-    contents["report.html"] = report_page(document, made.source, {b.path: b.value for b in made.bindings.tensors}).encode()
+    contents["report.html"] = report_page(document, made.source, tensors).encode()
     with deferred() as stop_if_asked, _staged(target, force, stop_if_asked) as folder:
         for name, data in contents.items():
             with (folder / name).open("wb") as file:

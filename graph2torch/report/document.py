@@ -402,12 +402,23 @@ class _Reader:
         )
         if self.verification is not None:
             yield self.deeper(self.verification)
+        if (precision := self.document.get("precision")) is not None:
+            yield self.rounded(_is(precision, dict))
         if self.document["device"] is not None:
             device = _is(self.document["device"], dict)
             within = _is(device["within"], bool)
             where = _text(device["name"], 60) + (", simulated" if _is(device["simulated"], bool) else "")
             limit = f"{_number(device['tolerance']):g} · max(1, largest output)"
             yield Fact("yes" if within else "no", "Device", f"model.py on {where} is {'within' if within else 'beyond'} {limit} of the CPU")
+
+    @staticmethod
+    def rounded(found: Mapping[str, Any]) -> Fact:
+        """What rounding the layers' weights does."""
+        verdict, choices = _text(found["verdict"], 20), _whole(found["discrete"])
+        text = f"{verdict}: off by up to {shortly(_number(found['error']), 2)} · max(1, largest output) from float32"
+        text += f", {_whole(found['discrete_changed']):,} of {choices:,} discrete actions changed" if choices else ""
+        text += f", {counted(_whole(found['not_finite']), 'number')} NaN or infinite" if found["not_finite"] else ""
+        return Fact("no" if verdict == "not advised" else "yes", _text(found["dtype"], 16), text)
 
     @staticmethod
     def deeper(found: Mapping[str, Any]) -> Fact:

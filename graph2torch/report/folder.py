@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from graph2torch.act.folder import REBUILD, open_folder
 from graph2torch.build import MADE
 from graph2torch.errors import FolderError
@@ -16,22 +14,7 @@ from graph2torch.graph import Array
 from graph2torch.text import one_line, quoted
 
 from .page import report_page
-
-DTYPES: Mapping[str, str] = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "<u1",
-    "BOOL": "?",
-    "BF16": "<u2",
-}
+from .weights import tensors_in
 
 
 def report_folder(
@@ -67,19 +50,13 @@ def report_folder(
 
 
 def read_tensors(path: Path) -> dict[str, Array]:
-    """The tensors of a .safetensors file, without torch; bfloat16 as float32. FolderError if it is none."""
-    from safetensors import SafetensorError, deserialize
+    """The tensors of a .safetensors file, bfloat16 as float32. FolderError if it is none."""
+    from safetensors import SafetensorError
 
     data = read_file(path, "the weights of a built policy", FolderError)
-    found = {}
     try:
-        for name, told in deserialize(data):  # type: ignore[no-untyped-call]
-            array: Array = np.frombuffer(told["data"], dtype=DTYPES[told["dtype"]])
-            if told["dtype"] == "BF16":  # the upper half of a float32
-                array = (array.astype(np.uint32) << 16).view(np.float32)
-            found[str(name)] = array.reshape(told["shape"])
+        return tensors_in(data)
     except (SafetensorError, KeyError, ValueError, UnicodeDecodeError) as error:
         raise FolderError(
             f"{quoted(str(path))} holds no weights that can be read ({one_line(f'{type(error).__name__}: {error}', 160)}); {REBUILD}."
         ) from None
-    return found

@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graph2torch.module import import_source
 from tests.commands import check_trouble, left_over, run, unsafe
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
+from tests.pages import check_page
 
 CODE = '__import__("pathlib").Path("executed").touch()'
 NAMES = [
@@ -158,7 +159,8 @@ def check_folder(folder: Path, model: onnx.ModelProto) -> Any:
     """The emitted source is ASCII but for what people may read, compiles, runs, and knows the names as they are."""
     source = (folder / "model.py").read_bytes().decode("utf-8")
     assert not unsafe(source)
-    for text in (source, (folder / "report.json").read_text("utf-8")):
+    check_page((folder / "report.html").read_text("utf-8"))
+    for text in (source, (folder / "report.json").read_text("utf-8"), (folder / "report.html").read_text("utf-8")):
         assert len(text) < 2_000_000
     json.loads((folder / "report.json").read_text("utf-8"))
     tree = ast.parse(source)

@@ -196,6 +196,20 @@ def test_written_again_from_the_folder(tmp_path: Path) -> None:
     assert left_over(tmp_path) == ["Tiny.onnx", "Tiny.pt", "other.html", "out"]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_16_bits(tmp_path: Path, dtype: str) -> None:
+    """The histograms are of what was written; what rounding does is one of the facts."""
+    model = tiny_policy(hidden=16)
+    save_pair(tmp_path, model, tiny_checkpoint(model))
+    assert run("build", tmp_path / "Tiny.onnx", tmp_path / "Tiny.pt", "-o", tmp_path / "out", "--dtype", dtype).status == 0
+    html = (tmp_path / "out" / "report.html").read_text("utf-8")
+    read, _ = check_page(html)
+    told = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert f"{told['precision']['verdict']}: off by up to" in read.text and f"{dtype}" in read.text
+    assert run("report", tmp_path / "out").status == 0
+    assert (tmp_path / "out" / "report.html").read_text("utf-8") == html
+
+
 def test_verified_first(tmp_path: Path) -> None:
     """Errors block by block are there then, each block's with itself."""
     made_page(tmp_path, model := tiny_policy(), tiny_checkpoint(model))

@@ -27,6 +27,7 @@ from tests.drawing import check_drawing
 from tests.faults import plant
 from tests.inert import check_inert
 from tests.lifting import check_lifting
+from tests.pages import check_page
 
 ROOT = Path(os.environ.get("GRAPH2TORCH_CORPUS", ""))
 CORPUS = bool(os.environ.get("GRAPH2TORCH_CORPUS"))
@@ -176,6 +177,9 @@ def equal(key: str, source: str, tensors: Any) -> bool:
 def test_acting_gives_what_the_trainers_runtime_gave(folder: Path, tmp_path: Path) -> None:
     """Deterministic actions and memory against the reference's; samples are the same bits in one batch, in two and one by one."""
     build(next(folder.glob("*.onnx")), next(folder.glob("*.pt")), tmp_path / "out")
+    html = (tmp_path / "out" / "report.html").read_text("utf-8")
+    check_page(html)
+    assert len(html) < 2**20
     runner = Runner.load(tmp_path / "out", group=1)
     with np.load(folder / "reference.npz") as archive:
         reference = {key: archive[key] for key in archive.files}

@@ -148,6 +148,9 @@ def _marks(low: float, high: float, linear: bool, unit: float) -> list[float]:
     first, last = math.floor(math.log10(unit)) + 1, math.floor(math.log10(max(-low, high, unit)))
     every = max(1, (last - first + 1) // 4)
     powers = [10.0**p for p in range(first, last + 1, every)]
+    if len(powers) < 3:
+        powers = sorted({*powers, *(3 * p for p in (10.0 ** (first - 1), *powers)), 10.0 ** (first - 1)})
+        powers = [p for p in powers if p > unit / 2]
     return [-p for p in powers if p <= -low] + [0.0] + [p for p in powers if p <= high]
 
 
@@ -168,6 +171,11 @@ def shortly(number: float, digits: int = 4) -> str:
         mantissa, _, exponent = text.partition("e")
         text = f"{mantissa}e{int(exponent)}"
     return text.replace("-", "−")
+
+
+def exactly(number: float) -> str:
+    """A single number as it is, as far as float32 tells it apart."""
+    return f"{int(number):,}".replace("-", "−") if math.isfinite(number) and number == int(number) else shortly(number, 9)
 
 
 class ErrorRow(NamedTuple):

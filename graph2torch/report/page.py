@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph2torch.graph import Array
 
-from .charts import shortly
+from .charts import exactly, shortly
 from .document import Report, of_document
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["short"] = shortly
+    environment.filters["exact"] = exactly
     environment.filters["error"] = lambda number: shortly(number, 2)
     environment.filters["thousands"] = lambda number: f"{number:,}"
     environment.filters["px"] = lambda number: f"{number:.1f}".removesuffix(".0")

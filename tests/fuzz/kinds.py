@@ -31,6 +31,7 @@ from graph2torch.match import match_rules, parse_pattern
 from graph2torch.operators import table
 from graph2torch.rulebook import Rule, RuleBook
 from tests.commands import Result, check_trouble, run, unsafe
+from tests.pages import check_page
 
 from . import checkpoints, folders, graphs, name_cases, observation_files, rule_texts, trainings, wire
 from .case import Case, Kind, WrongError
@@ -78,6 +79,7 @@ def check_output(out: Path, made: Build) -> str:
         raise WrongError(f"half an output: {sorted(p.name for p in out.iterdir())}")
     check_source((out / "model.py").read_bytes().decode("utf-8"))
     json.loads((out / "report.json").read_text("utf-8"), parse_constant=refuse)
+    check_page((out / "report.html").read_text("utf-8"))
     return check_bits(made.recognised.model.proto, onnx.load(out / "rebuilt.onnx"), made.verification.level)
 
 
@@ -130,6 +132,8 @@ def commands(*lines: tuple[str, ...]) -> Callable[[Path], str]:
                 json.loads(result.out, parse_constant=refuse)
         if (folder / "out").exists() and any(line[0] == "build" for line in lines):
             check_source((folder / "out" / "model.py").read_bytes().decode("utf-8"))
+        if (folder / "out" / "report.html").exists() and any(line[0] in ("build", "report") for line in lines) and went == "printed":
+            check_page((folder / "out" / "report.html").read_text("utf-8"))
         return went
 
     return act
@@ -341,6 +345,10 @@ def folders_verified(rng: random.Random) -> Case:
     return Case(folders.damaged_folder(rng), commands(("verify", "out", "Tiny.onnx", *(["--json"] if rng.random() < 0.5 else []))))
 
 
+def pages(rng: random.Random) -> Case:
+    return Case(folders.damaged_folder(rng), commands(("report", "out")))
+
+
 # ---------------------------------------------------------------------------------------------- trainings
 def training_folders(rng: random.Random) -> Case:
     printed = rng.random() < 0.3
@@ -403,6 +411,7 @@ KINDS: Mapping[str, Kind] = {
     "acting": Kind(acting, 4),
     "folders": Kind(folders_opened, 1),
     "folders-verified": Kind(folders_verified, 0.05, 2**31),
+    "pages": Kind(pages, 1),
     "trainings": Kind(training_folders, 5),
     "names": Kind(names, 3),
     "name-builds": Kind(name_builds, 0.2, 2**31),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph2torch.report.charts import BINS, Measured, error_chart, histogram, shortly, statistics
+from graph2torch.report.charts import BINS, Measured, error_chart, exactly, histogram, shortly, statistics
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
@@ -103,3 +103,4 @@ def test_numbers_for_people() -> None:
         "0", "2", "−1.5", "1e−7", "123456", "1.235e9", "∞", "NaN",
     ]  # fmt: skip
     assert shortly(2.3245811e-06, 2) == "2.3e−6"
+    assert [exactly(x) for x in (2000050.0, -3.0, 0.123456789)] == ["2,000,050", "−3", "0.123456789"]

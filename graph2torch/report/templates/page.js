@@ -22,7 +22,7 @@
 
   // blocks
   const panels = all(".panel");
-  const narrow = matchMedia("(max-width: 860px)");
+  const narrow = matchMedia("screen and (max-width: 860px)");
   const box = (id) => document.querySelector(`a.box[href="#${id}"]`);
   let current = null;
   const select = (id, opened) => {

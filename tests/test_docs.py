@@ -24,6 +24,7 @@ from markdown_it import MarkdownIt
 
 import cli
 from docs.outputs import MARK, PAGES, ROOT, Block, Workshop, blocks, differences, missing, refreshed, same, same_but_for_roundings
+from docs.pictures import FOLDER, LIMIT, SHOTS, drawn, shown, terminal_text
 from tests.commands import run
 
 NEEDS_HARDWARE = "needs an Ascend NPU or its libraries"
@@ -462,15 +463,40 @@ def anchors(page: Path) -> set[str]:
 
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
+    targets = []
     for token in MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8")):
-        for child in token.children or ():
-            target = str(child.attrs.get("href") or child.attrs.get("src") or "")
-            if not target or re.match(r"https?://", target):
-                continue
-            path, _, anchor = target.partition("#")
-            there = (page.parent / path).resolve() if path else page
-            assert there.exists() and there.is_relative_to(ROOT), (name_of(page), target)
-            assert not anchor or anchor in anchors(there), (name_of(page), target)
+        targets += [str(child.attrs.get("href") or child.attrs.get("src") or "") for child in token.children or ()]
+        targets += re.findall(r'(?:src|srcset|href)="([^"]*)"', token.content) if token.type == "html_block" else []
+    for target in targets:
+        if not target or re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists() and there.is_relative_to(ROOT), (name_of(page), target)
+        assert not anchor or anchor in anchors(there), (name_of(page), target)
+
+
+PICTURES = sorted(FOLDER.iterdir())
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_small_and_load_nothing(picture: Path) -> None:
+    assert picture.stat().st_size <= LIMIT
+    assert any(picture.name in page.read_text(encoding="utf-8") for page in PAGES), "no page shows it"
+    if picture.suffix == ".svg":
+        text = picture.read_text(encoding="utf-8")
+        assert not re.search(r"<script|<image|@import|url\((?!#)|@font-face|href", text)
+    else:
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@as_written
+@pytest.mark.parametrize("name", SHOTS)
+def test_pictures_show_what_is_printed(name: str, workshop: Workshop) -> None:
+    now = drawn(name, terminal_text(SHOTS[name], workshop))
+    there = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert len(shown(there)) > 500
+    assert same(shown(there), shown(now), {"roundings"}), f"If that is meant: python docs/pictures.py {name}\n{shown(now)}"
 
 
 BUILT = {"model.py", "weights.safetensors", "rebuilt.onnx", "lifted.onnx", "report.json"}

@@ -138,18 +138,30 @@ def check_precision(
 
 
 def overflow(side: TorchSide, dtype: str) -> str:
-    """Which statistics of the policy's normalisers `policy.to(dtype)` would make infinite, were they not kept from it."""
+    """What the classic mistake would do, casting everything: the statistics that become infinite, and the deviations made of them."""
     import torch
 
-    told = []
-    for name, buffer in side.module.named_buffers():
-        if name.rpartition(".")[2] in ("running_variance", "normalization_steps"):
-            numbers = buffer.to(getattr(torch, dtype)).float()
-            if bad := int((~torch.isfinite(numbers)).sum()):
-                told.append(f"{bad} of {buffer.numel()} numbers of {quoted(name)}, up to {float(buffer.double().max()):.3g}")
-    if not told:
+    kind, buffers = getattr(torch, dtype), dict(side.module.named_buffers())
+    lost, made, of = [], {"NaN": 0, "infinite": 0, "zero": 0}, 0
+    for name in [name for name in buffers if name.rpartition(".")[2] == "running_variance"]:
+        count = f"{name.removesuffix('running_variance')}normalization_steps"
+        if count not in buffers:
+            continue
+        cast = []
+        for path in (name, count):
+            cast.append(buffers[path].cpu().to(kind).float())
+            if bad := int(cast[-1].isinf().sum()):
+                largest = float(buffers[path].cpu().double().max())
+                lost.append(f"{bad} of {cast[-1].numel()} numbers of {quoted(path)}, up to {largest:.3g}")
+        deviation = (cast[0] / cast[1]).sqrt()
+        made["NaN"] += int(deviation.isnan().sum())
+        made["infinite"] += int(deviation.isinf().sum())
+        made["zero"] += int(((deviation == 0) & (buffers[name].cpu() > 0)).sum())
+        of += deviation.numel()
+    if not lost:
         return ""
-    return f"{' and '.join(told)} would be infinite in {dtype}, and sqrt(running_variance / normalization_steps) NaN"
+    worth = " and ".join(f"{what} in {count}" for what, count in made.items() if count)
+    return f"{' and '.join(lost)} would be infinite in {dtype}, and so the deviation made of them {worth} of {of} features"
 
 
 class Half(TorchSide):

@@ -95,7 +95,7 @@ def check_figures(figures: list[Figures], what: str, tolerance: float = TOLERANC
 
 def check_other(a: Mapping[str, Array], b: Mapping[str, Array], what: str) -> str:
     """FailedError if all actions are the same."""
-    differing = sum(int(different_bits(a[name], b[name]).sum()) for name in a)
+    differing = sum(_differing(a, b).values())
     if not differing:
         raise FailedError(f"{what}: other actions", "the same ones")
     return f"{differing:,} of {sum(x.size for x in a.values()):,} actions are others"
@@ -470,6 +470,41 @@ def _(s: Subject) -> str:
     if found != expected:
         raise FailedError(" ".join(expected), " ".join(found))
     return "Philox 4×32-10's known answer"
+
+
+@case("sampled", "forward draws its noise on the CPU")
+def _(s: Subject) -> str:
+    """The classic mistake is to draw on the device, whose generator gives other numbers for the same seed."""
+    import torch
+
+    s.need_sampled()
+    if not s.contract.draws or not s.contract.acting.sampled:
+        raise NotApplicableError("forward doesn't draw what the policy does")
+    whole = [torch.from_numpy(array) for array in (_whole(s, 16)[i.name] for i in s.contract.inputs)]
+
+    def drawn(policy: Any, place: Any, seed: int) -> Actions:
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        with torch.inference_mode():
+            out = policy(*(tensor.to(place) for tensor in whole))
+            found: Actions = {name: getattr(out, field).cpu().numpy() for name, field in s.contract.acting.sampled.items()}
+        if torch.equal(before, torch.get_rng_state()):
+            raise FailedError("torch's generator on the CPU to be drawn from", f"noise on {place} that comes from elsewhere")
+        return found
+
+    here, other = (drawn(s.own, "cpu", s.seed + n) for n in (0, 1))
+    certain = not _differing(_sample(s, 16), _sample(s, 16, seed=1)).get("continuous_actions")
+    if not certain and not _differing(here, other)["continuous_actions"]:
+        raise FailedError("other continuous actions for another seed of torch", "the same: their noise comes from elsewhere")
+    if s.device.kind.type == "cpu":
+        return check_same(here, drawn(s.own, "cpu", s.seed), "torch's seed")
+    return check_near(
+        _continuous(here), _continuous(drawn(s.acting, s.device.torch, s.seed)), "the CPU's noise for torch's seed", s.tolerance
+    )
+
+
+def _differing(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, int]:
+    return {name: int(different_bits(a[name], b[name]).sum()) for name in a}
 
 
 @case("sampled", "finite actions")
@@ -872,6 +907,16 @@ def _(s: Subject) -> str:
         if buffer.is_floating_point() and buffer.element_size() < 4:
             raise FailedError("float32", f"{quoted(name)} is {buffer.dtype}")
     return f"{len(kept)} tensors"
+
+
+@case("precision", "half() does what load(dtype=torch.float16) does")
+def _(s: Subject) -> str:
+    import torch
+
+    s.need_deterministic()
+    feed, half = s.feed(16), s.folder.load(dtype=torch.float16)
+    acted = [Runner(moved(m, s.device), s.contract, s.device.torch, torch.float16).act(feed) for m in (half, s.folder.load().half())]
+    return check_same(acted[0], acted[1], "load(dtype=torch.float16)")
 
 
 @case("precision", "half() leaves the normaliser whole")

@@ -22,7 +22,8 @@ from graph2torch.judge.deep import report, verify_folder
 from graph2torch.judge.figures import TOLERANCE, different_bits
 from graph2torch.judge.observations import observation
 from graph2torch.module import build_module
-from graph2torch.selftest.selftest import log, selftest
+from graph2torch.selftest.cases import CASES
+from graph2torch.selftest.selftest import log, open_subject, selftest, tried
 from graph2torch.show.verify import show_verification
 from tests.commands import check_trouble, run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
@@ -121,6 +122,30 @@ def test_the_self_test(device: Device, tmp_path: Path) -> None:
     assert {r.status for r in found.results if r.group in ("device", "devices' transfer")} == {"passed"}
     assert {r.status for r in found.results if r.group == "latency"} == {"not applicable" if device.simulated else "measured"}
     assert ("simulated" in log(found)) == device.simulated
+
+
+def test_noise_that_is_drawn_on_the_device_is_named(device: Device, tmp_path: Path) -> None:
+    model = tiny_policy()
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out")
+    case = next(case for case in CASES if case[1] == "forward draws its noise on the CPU")
+    assert tried(*case, open_subject(tmp_path / "out", None, device)).status == "passed"
+    source = (tmp_path / "out" / "model.py").read_text()
+    there = "torch.randn_like(mu) if mu.is_cpu else torch.randn(mu.shape).to(mu.device)"
+    assert there in source
+    (tmp_path / "out" / "model.py").write_text(source.replace(there, "torch.randn_like(mu)"))
+    assert tried(*case, open_subject(tmp_path / "out", None, device)).status == "failed"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["continuous", "lstm", "attention"])
+def test_weights_that_are_stored_in_half_precision(device: Device, tmp_path: Path, family: str, dtype: str) -> None:
+    """Built, judged and acting there: finite, and as near to the CPU as rounding allows."""
+    model = tiny_policy(**FAMILIES[family])
+    made = build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out", dtype=dtype, device=device)
+    assert made.precision is not None and made.precision.not_finite == 0 and made.on_device is not None and made.on_device.within
+    acted = [act_on(Runner.load(tmp_path / "out", device=place), batch=3, steps=2).actions for place in ("cpu", device.torch)]
+    for name, numbers in acted[0].items():
+        assert np.abs(numbers.astype(np.float64) - acted[1][name].astype(np.float64)).max() < 0.05
 
 
 @pytest.mark.parametrize("family", ["continuous", "hybrid", "lstm"])

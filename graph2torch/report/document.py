@@ -21,7 +21,7 @@ from graph2torch.show.parts import LEVELS, MEANINGS
 from graph2torch.text import counted, printable
 
 from .charts import ErrorChart, Histogram, Measured, Statistics, error_chart, histogram, shortly, statistics
-from .layout import Layout, Size, lay_out, neighbours
+from .layout import Size, lay_out, neighbours
 from .source import Line, highlighted, shifted
 
 MOST = 10_000  # entries of a list in report.json; build makes at most 5,000 nodes
@@ -264,6 +264,13 @@ def _whole(value: Any) -> int:
     return _is(value, int)
 
 
+def _count(value: Any) -> int:
+    found = _whole(value)
+    if found < 0:
+        raise ValueError("a count is negative")
+    return found
+
+
 def _number(value: Any) -> float:
     """A number of report.json: one that is not finite is a word there."""
     if value in ("inf", "-inf", "nan"):
@@ -295,6 +302,13 @@ class _Reader:
         self.raw = _dicts(self.told["blocks"])
         self.source = highlighted(source)
         self.makers = {value: i for i, raw in enumerate(self.raw) for value in self.values(raw.get("makes", []))}
+        self.read: dict[str, list[int]] = {}  # value → the blocks that read it
+        for i, raw in enumerate(self.raw):
+            for value in self.values(raw.get("reads", [])):
+                self.read.setdefault(value, []).append(i)
+        self.results: dict[str, list[str]] = {}  # value → the outputs that it is
+        for output in _dicts(self.told["outputs"]):
+            self.results.setdefault(_is(output["value"], str), []).append(_is(output["name"], str))
         self.checked = _is(document["verification"], dict)
         self.owner = {path: i for i, raw in reversed(list(enumerate(self.raw))) for path in self.values(raw.get("parameters", []))}
         self.parameters = {_is(p["path"], str): p for p in _dicts(document["parameters"])}
@@ -489,7 +503,7 @@ class _Reader:
             _text(raw["module"], 80),
             _text(raw.get("code"), 300),
             raw.get("family") == "generic",
-            tuple(self.made(value) for value in dict.fromkeys(self.values(raw.get("reads", [])))),
+            tuple(self.made(value) for value in list(dict.fromkeys(self.values(raw.get("reads", []))))[:LISTED]),
             tuple(self.readers(self.values(raw.get("makes", [])))),
             nodes,
             max(len(names) - len(nodes), 0) if nodes else 0,
@@ -502,7 +516,7 @@ class _Reader:
 
     def ranges(self, given: Any) -> list[tuple[int, int]]:
         found = [(_whole(r[0]), _whole(r[1])) for r in _list(given)]
-        if any(not 1 <= a <= b <= len(self.source) for a, b in found):
+        if len(found) > LISTED or any(not 1 <= a <= b <= len(self.source) for a, b in found):
             raise ValueError("lines are told that model.py does not have")
         return found
 
@@ -520,13 +534,11 @@ class _Reader:
         return Link(printable(value, 60)) if number is None else Link(_text(self.raw[number]["role"], 80), number)
 
     def readers(self, values: Sequence[str]) -> Iterator[Link]:
-        wanted = set(values)
-        for i, raw in enumerate(self.raw):
-            if not wanted.isdisjoint(raw.get("reads", [])):
-                yield Link(_text(raw["role"], 80), i)
-        for output in _dicts(self.told["outputs"]):
-            if output.get("value") in wanted:
-                yield Link(f"output {_text(output['name'], 60)}")
+        for i in sorted({i for value in values for i in self.read.get(value, ())})[:LISTED]:
+            yield Link(_text(self.raw[i]["role"], 80), i)
+        for value in values:
+            for name in self.results.get(value, ()):
+                yield Link(f"output {printable(name, 60)}")
 
     def drawing(self) -> Drawing | None:
         """The graph of blocks, with the inputs above and the outputs below."""
@@ -687,11 +699,11 @@ class _Reader:
     def shares(self) -> tuple[Share, ...]:
         told = _is(self.document["coverage"], dict)
         generic = {raw["rule"] for raw in self.raw if raw.get("family") == "generic"}
-        rules = [(str(rule), _whole(n)) for rule, n in _is(told["by_rule"], dict).items()]
+        rules = [(str(rule), _count(n)) for rule, n in _is(told["by_rule"], dict).items()]
         found = [Share(printable(rule, 60), n, "rule") for rule, n in rules if rule not in generic]
         found += [Share(printable(rule, 60), n, "single") for rule, n in rules if rule in generic]
-        found.append(Share("inert", _whole(told["inert"]), "inert"))
-        found.append(Share("unexplained", _whole(told["unexplained"]), "unexplained"))
+        found.append(Share("inert", _count(told["inert"]), "inert"))
+        found.append(Share("unexplained", _count(told["unexplained"]), "unexplained"))
         return tuple(share for share in found if share.nodes)
 
     def near_misses(self) -> Iterator[str]:
@@ -763,10 +775,12 @@ def box(kind: str, title: str, sub: str, block: int | None = None, mark: str = "
     )
 
 
-def placed(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing:
-    """The boxes where they belong, and the lines between them."""
+def placed(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing | None:
+    """The boxes where they belong, and the lines between them; None if there are too many lines to see anything."""
     margin = 4.0
-    layout: Layout = lay_out([Size(b.width, b.height) for b in boxes], edges)
+    layout = lay_out([Size(b.width, b.height) for b in boxes], edges)
+    if layout is None:
+        return None
     at = tuple(
         Box(round(p.x + margin, 1), round(p.y + margin, 1), b.width, b.height, b.kind, b.title, b.sub, b.label, b.block, b.mark, b.link)
         for b, p in zip(boxes, layout.places, strict=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 GAP_ACROSS, GAP_DOWN = 22.0, 32.0
 THREAD = 14.0  # width that a line through a rank takes
+LINES = 3_000  # and the ranks that they pass on their way; a policy has some hundred
 SWEEPS = 12  # over the ranks, for their order
 TIGHTENED = 4  # times that nodes are pulled down
 
@@ -42,11 +43,18 @@ class Layout(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def lay_out(sizes: Sequence[Size], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Places `sizes`, whose `edges` go from one's number to another's and have no cycle (those that would make one are left out)."""
+def lay_out(sizes: Sequence[Size], edges: Sequence[tuple[int, int]]) -> Layout | None:
+    """Places `sizes`, whose `edges` go from one's number to another's and have no cycle (those that would make one are left out).
+
+    None if they are so many, or pass so many ranks, that nobody could follow them.
+    """
     if not sizes:
         return Layout(0, 0, (), ("",) * len(edges), ())
+    if len(edges) > LINES:
+        return None
     ranks = _ranks(len(sizes), edges)
+    if sum(max(ranks[b] - ranks[a] - 1, 0) for a, b in edges) > LINES:
+        return None
     return _Drawing(sizes, edges, ranks).run()
 
 

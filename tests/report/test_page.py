@@ -181,6 +181,16 @@ def test_a_generic_graph_of_many_nodes_stays_small(tmp_path: Path) -> None:
     assert "more than a drawing can show" in read.text and len(html) < 2**21
 
 
+def test_entangled_graphs_are_told_without_a_drawing(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["v0"], ["v1"], "node0")]
+    for i in range(1, 120):
+        nodes.append(helper.make_node("Sum", [f"v{j}" for j in range(i + 1)], [f"v{i + 1}"], f"node{i}"))
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in ("v0", "v120"))
+    graph = helper.make_graph(nodes, "g", [given], [made])
+    read, _ = check_page(made_page(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)))
+    assert "more than a drawing can show" in read.text and "block-119" in read.ids
+
+
 # ---------------------------------------------------------------------------------------------- report DIR
 def test_written_again_from_the_folder(tmp_path: Path) -> None:
     """The same page, byte for byte, whether the weights were in memory or are read again."""

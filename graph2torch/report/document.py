@@ -499,7 +499,7 @@ class _Reader:
             number,
             role,
             _text(raw["rule"], 60),
-            _text(_is(self.told.get("rules", {}), dict).get(raw["rule"]), 300),
+            _text(_is(self.told.get("rules", {}), dict).get(raw["rule"]), 300).replace("`", ""),
             _text(raw["module"], 80),
             _text(raw.get("code"), 300),
             raw.get("family") == "generic",

@@ -119,6 +119,10 @@ def test_without_scripts(browser: Chromium, built: Path) -> None:
 def test_an_address_with_a_block(browser: Chromium, built: Path) -> None:
     page = browser.open(built, fragment="block-4")
     assert selected(page) == ["block-4"]
+    top, bottom = page.evaluate(
+        "(() => { const r = document.querySelector('a.box[aria-current]').getBoundingClientRect(); return [r.top, r.bottom] })()"
+    )
+    assert 0 < top < bottom < 900  # it is seen, not somewhere below
     page = browser.open(built, fragment="%3Cscript%3E")
     assert selected(page) == ["block-0"] and quiet(page, built)
 

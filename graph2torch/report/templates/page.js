@@ -23,7 +23,7 @@
   // blocks
   const panels = all(".panel");
   const narrow = matchMedia("screen and (max-width: 860px)");
-  const box = (id) => document.querySelector(`a.box[href="#${id}"]`);
+  const box = (id) => document.querySelector(`a.box[href="#${CSS.escape(id)}"]`);
   let current = null;
   const select = (id, opened) => {
     const article = document.getElementById(id);
@@ -71,7 +71,11 @@
     select(`${prefix}-${to}`, false);
   });
   for (const close of all(".close")) { close.hidden = false; close.addEventListener("click", release); }
-  const fromAddress = () => select(location.hash.slice(1), true);
+  const fromAddress = () => {
+    const id = location.hash.slice(1);
+    select(id, true);
+    if (current === id) box(id)?.scrollIntoView({ block: "center", behavior: "instant" });
+  };
   addEventListener("hashchange", fromAddress);
   for (const panel of panels) { const first = panel.querySelector(".block"); if (first) select(first.id, false); }
   fromAddress();

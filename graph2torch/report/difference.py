@@ -27,7 +27,8 @@ from graph2torch.spec import Block, PolicySpec
 from graph2torch.text import printable
 
 from .charts import ErrorChart, Measured, error_chart, shortly
-from .document import DRAWN, ORDER, Box, Drawing, box, brief, placed
+from .document import ORDER
+from .drawing import DRAWN, Box, Drawing, box, brief, placed
 from .page import page
 
 LISTED = 200  # rows of a table

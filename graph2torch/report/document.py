@@ -1,7 +1,7 @@
 """What report.html says, as plain data: made of report.json, model.py and the weights, whether they were just built or are read again.
 
 All of it is untrusted: a folder may come from anyone. Every text goes through `printable`, every number is made a number, and what
-has another form than build writes is a ValueError, KeyError or TypeError, which `of_folder` tells as a FolderError.
+has another form than build writes is a ValueError, KeyError or TypeError, which `report_folder` tells as a FolderError.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from graph2torch.show.parts import LEVELS, MEANINGS
 from graph2torch.text import counted, printable
 
 from .charts import ErrorChart, Histogram, Measured, Statistics, error_chart, histogram, shortly, statistics
-from .layout import Size, lay_out, neighbours
+from .drawing import DRAWN, Drawing, box, brief, placed
 from .source import Line, highlighted, shifted
 
 MOST = 10_000  # entries of a list in report.json; build makes at most 5,000 nodes
-DRAWN = 400  # blocks; beyond, a drawing shows nothing, and lifted.onnx in Netron shows more
 SNIPPET = 24  # lines of model.py beside a block; the listing has them all
 LISTED = 40  # nodes of a block, tensors that drift, names that nothing used
 HELD = 2**22  # numbers of which a histogram is drawn; beyond, every n-th is taken, and the page says so
-BOX = 212.0  # CSS pixels
-LETTERS = 28  # of a box's line
 ORDER = ("differs", "close", "bits", "graph", "bytes")
 
 
@@ -120,32 +117,6 @@ class Block(NamedTuple):
     tensors: tuple[Tensor, ...]
     errors: tuple[Measured, ...]
     lines: tuple[int, ...]
-
-
-class Box(NamedTuple):
-    """A box of the drawing: a block, an input or an output. mark: how it is drawn, besides its kind; link: the id that it leads to."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    kind: str
-    title: tuple[str, ...]
-    sub: str
-    label: str
-    block: int | None = None
-    mark: str = ""
-    link: str = ""
-
-
-class Drawing(NamedTuple):
-    """keys: for each box with a block, the blocks that the arrow keys go to (up, down, left, right)."""
-
-    width: float
-    height: float
-    boxes: tuple[Box, ...]
-    wires: tuple[str, ...]
-    keys: tuple[tuple[int, tuple[int, int, int, int]], ...]
 
 
 class Normaliser(NamedTuple):
@@ -732,63 +703,3 @@ def _measured(f: Mapping[str, Any], label: str, tolerance: float, module: str = 
         module,
         block,
     )
-
-
-# ---------------------------------------------------------------------------------------------- the drawing
-def brief(code: str, module: str) -> str:
-    """`59 → 512` for a linear layer or a convolution, the class of another layer, the expression of what has no tensors."""
-    sizes = re.fullmatch(r"nn\.(?:Linear|Conv2d|ConvTranspose2d)\((\d+), (\d+)\b.*\)", code)
-    if sizes:
-        return " → ".join(sizes.groups())
-    return code.removeprefix("nn.").removesuffix("()") if module else code
-
-
-def _wrapped(text: str, letters: int = LETTERS) -> tuple[str, ...]:
-    """On one line or two, cut with an ellipsis."""
-    if len(text) <= letters:
-        return (text,)
-    cut = text.rfind(" ", 0, letters + 1)
-    name = max(text.rfind(c, 0, letters) for c in "_./") + 1  # a long name is cut behind one of these
-    if cut > letters // 2:
-        first, rest = text[:cut], text[cut + 1 :]
-    else:
-        first, rest = (text[:name], text[name:]) if name > letters // 2 else (text[:letters], text[letters:])
-    return first, rest if len(rest) <= letters else rest[: letters - 1] + "…"
-
-
-def box(kind: str, title: str, sub: str, block: int | None = None, mark: str = "", link: str = "") -> Box:
-    """A box without a place yet; its link is that of its block, if no other is given."""
-    lines = _wrapped(title)
-    sub = sub if len(sub) <= LETTERS + 3 else sub[: LETTERS + 2] + "…"
-    return Box(
-        0,
-        0,
-        BOX,
-        30.0 + 17 * len(lines) + (0 if sub else -14),
-        kind,
-        lines,
-        sub,
-        title,
-        block,
-        mark,
-        link or ("" if block is None else f"block-{block}"),
-    )
-
-
-def placed(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> Drawing | None:
-    """The boxes where they belong, and the lines between them; None if there are too many lines to see anything."""
-    margin = 4.0
-    layout = lay_out([Size(b.width, b.height) for b in boxes], edges)
-    if layout is None:
-        return None
-    at = tuple(
-        Box(round(p.x + margin, 1), round(p.y + margin, 1), b.width, b.height, b.kind, b.title, b.sub, b.label, b.block, b.mark, b.link)
-        for b, p in zip(boxes, layout.places, strict=True)
-    )
-    keys = []
-    for i, near in sorted(neighbours(layout, edges).items()):
-        number = boxes[i].block
-        if number is not None:
-            to = [boxes[j].block for j in near]
-            keys.append((number, tuple(number if n is None else n for n in to)))
-    return Drawing(layout.width + 2 * margin, layout.height + 2 * margin, at, layout.wires, tuple(keys))  # type: ignore[arg-type]

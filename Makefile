@@ -10,7 +10,7 @@ NPU = .venv-npu
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
-.PHONY: help demo test test-slow test-browser fuzz lint test-oldest clean
+.PHONY: help demo test test-slow test-browser fuzz lint docs test-oldest clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ lint: $(VENV)/.installed ## style, format and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(VENV)/.installed ## the site of README.md and docs/, into out/site; no page of it needs the network
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
 
 # The oldest environment that is supported: Python 3.10, torch 2.1.2 and numpy 1, as ML-Agents 1.1 users have them. It
 # needs a python3.10 (or PYTHON310=/path/to/it) and is not part of continuous integration: torch 2.1.2 takes about 5 GB.

@@ -1,18 +1,23 @@
 """Makes the pictures of README.md and docs/ anew: what the commands print on a terminal, and report.html in a browser.
 
-    python docs/pictures.py [--browser] [NAME …]
+    python docs/pictures.py [--browser] [--mermaid FILE] [NAME …]
 
 The terminal's pictures (.svg) are those of real runs on the files of assets/, in a terminal of their own; the tests hold them against new
 runs. The browser's (.png, with --browser) need a Chromium: Debian's package chromium, or GRAPH2TORCH_CHROMIUM=/path/to/it. They show the reports of the
-Huggy of assets/, of that one beside another network, and of a policy with attention that tests/models.py makes up. Each file stays below 200 kB.
+Huggy of assets/, and of a policy with attention that tests/models.py makes up. Each file stays below 200 kB.
+
+GitHub draws the diagram of docs/how-it-works.md itself; for the site it is drawn once, by mermaid in the Chromium (--mermaid mermaid.min.js, from
+npm's package mermaid, which is MIT-licensed). The picture says of which text it is, so the tests notice an old one.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import html
 import io
+import json
 import os
 import pty
 import re
@@ -160,16 +165,47 @@ def photographed(workshop: Workshop) -> dict[str, bytes]:
     return pictures
 
 
+def diagram() -> str:
+    """The text of the diagram in docs/how-it-works.md."""
+    found = re.search(r"```mermaid\n(.*?)```\n", (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8"), re.DOTALL)
+    if found is None:
+        raise RuntimeError("docs/how-it-works.md has no diagram")
+    return found[1]
+
+
+def mark_of(text: str) -> str:
+    """Says in a picture of which text it is."""
+    return f"<!-- sha256 of the text: {hashlib.sha256(text.encode()).hexdigest()} -->"
+
+
+def drawn_diagram(mermaid: Path, scratch: Path) -> str:
+    """The diagram as an SVG, by a mermaid.min.js in a Chromium."""
+    from tests.chromium import Chromium
+
+    (scratch / "mermaid.min.js").write_bytes(mermaid.read_bytes())
+    (scratch / "page.html").write_text('<meta charset="utf-8"><script src="mermaid.min.js"></script>', encoding="utf-8")
+    settings = {"startOnLoad": False, "htmlLabels": False, "flowchart": {"htmlLabels": False}, "theme": "neutral", "deterministicIds": True}
+    with Chromium() as browser:
+        page = browser.open(scratch / "page.html", width=1600, height=900)
+        page.evaluate(f"mermaid.initialize({json.dumps(settings)})")
+        svg: str = page.evaluate(f"mermaid.render('stages', {json.dumps(diagram())}).then(made => made.svg)")
+    svg = re.sub(r"@import[^;]*;|@keyframes [\w-]+\s*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", svg)
+    return svg.replace('style="', 'style="background-color: white; ', 1) + f"\n{mark_of(diagram())}\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", choices=[[], *SHOTS], help="of terminal pictures; default: all")
     parser.add_argument("--browser", action="store_true", help="the pictures of reports instead, which need a Chromium")
+    parser.add_argument("--mermaid", type=Path, metavar="FILE", help="the diagram instead, by this mermaid.min.js; needs a Chromium")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         workshop = Workshop(Path(scratch).resolve())
         made = {}
-        if options.browser:
+        if options.mermaid:
+            made = {FOLDER / "stages.svg": drawn_diagram(options.mermaid, Path(scratch)).encode()}
+        elif options.browser:
             made = {FOLDER / f"{name}.png": data for name, data in photographed(workshop).items()}
         else:
             for name in options.names or SHOTS:

@@ -6,10 +6,12 @@ docs/outputs.py says how a page's commands are marked, and how outputs are compa
 from __future__ import annotations
 
 import ast
+import os
 import pkgutil
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,8 +25,9 @@ import typer
 from markdown_it import MarkdownIt
 
 import cli
+from docs import reference
 from docs.outputs import MARK, PAGES, ROOT, Block, Workshop, blocks, differences, missing, refreshed, same, same_but_for_roundings
-from docs.pictures import FOLDER, LIMIT, SHOTS, drawn, shown, terminal_text
+from docs.pictures import FOLDER, LIMIT, SHOTS, diagram, drawn, mark_of, shown, terminal_text
 from tests.commands import run
 
 NEEDS_HARDWARE = "needs an Ascend NPU or its libraries"
@@ -50,6 +53,7 @@ NOT_RUN = {  # commands by their beginning
     "python -m benchmarks": LONG,
     "python -m tests": LONG,
     "python docs/outputs.py": "is what these tests do",
+    "python docs/reference.py": "is what these tests do",
     "python assets/make_huggy.py": "needs ML-Agents",
 }
 NOT_RUN_PYTHON = {
@@ -65,7 +69,7 @@ OTHER_OPTIONS = {  # of other programs
 }  # fmt: skip
 IN_PLACE_OF = {"DIR": "out/Huggy", "MODEL.onnx": "assets/Huggy.onnx", "CHECKPOINT.pt": "assets/Huggy.pt"}
 PINNED = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
-OTHER_VERSIONS = [name for name in ("torch", "onnx", "onnxruntime") if version(name).partition("+")[0] != PINNED[name]]
+OTHER_VERSIONS = [name for name in ("torch", "onnx", "onnxruntime", "typer") if version(name).partition("+")[0] != PINNED[name]]
 as_written = pytest.mark.skipif(bool(OTHER_VERSIONS), reason=f"the pages show outputs of other versions of {', '.join(OTHER_VERSIONS)}")
 
 
@@ -473,12 +477,42 @@ PICTURES = sorted(FOLDER.iterdir())
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
 def test_pictures_are_small_and_load_nothing(picture: Path) -> None:
     assert picture.stat().st_size <= LIMIT
-    assert any(picture.name in page.read_text(encoding="utf-8") for page in PAGES), "no page shows it"
+    shown_by = [*PAGES, ROOT / "docs" / "site.py"]
+    assert any(picture.name in page.read_text(encoding="utf-8") for page in shown_by), "no page shows it"
     if picture.suffix == ".svg":
         text = picture.read_text(encoding="utf-8")
         assert not re.search(r"<script|<image|@import|url\((?!#)|@font-face|href", text)
     else:
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_site_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    """A link that leads nowhere, and a page that the navigation lacks, fail the build."""
+    pytest.importorskip("material", reason="the site needs graph2torch[docs]")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path), "--config-file", str(ROOT / "mkdocs.yml")],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) >= len(PAGES) and not list(tmp_path.rglob("*.py"))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(
+            r'<(?:script|img|source|iframe)[^>]*(?:src|srcset)="https?:|<link[^>]*rel="stylesheet"[^>]*href="https?:|class="mermaid', text
+        )
+        assert "&lt;!-- output" not in text and "<!-- output" not in text
+
+
+def test_the_diagram_is_the_one_that_is_written() -> None:
+    assert mark_of(diagram()) in (FOLDER / "stages.svg").read_text(encoding="utf-8"), (
+        "python docs/pictures.py --mermaid …, or draw it again"
+    )
+
+
+@as_written
+def test_the_reference_is_what_the_program_says() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "python docs/reference.py"
 
 
 @as_written

@@ -17,10 +17,12 @@ from graph2torch.act.folder import open_folder
 from graph2torch.act.run import Runner, made_up
 from graph2torch.bench import bench_folder
 from graph2torch.build import build, build_policy
+from graph2torch.devices.device import cpu
 from graph2torch.errors import ActingError, FolderError, UnsupportedGraph
 from graph2torch.judge.deep import verify_folder
 from graph2torch.precisions import HALF, PRECISIONS, check_dtype
-from graph2torch.selftest.selftest import selftest
+from graph2torch.selftest.cases import CASES
+from graph2torch.selftest.selftest import open_subject, selftest, tried
 from tests.commands import run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 
@@ -143,6 +145,16 @@ def test_the_self_test_of_such_a_folder(folders: Mapping[str, Path], family: str
     assert [r for r in found.results if r.status == "failed"] == []
     assert found.dtype == POLICIES[family]
     assert next(r for r in found.results if "rounded" in r.name).status == "passed"
+
+
+@pytest.mark.parametrize(("dtype", "status"), [("float32", "passed"), ("bfloat16", "passed"), ("float16", "measured")])
+def test_how_far_observations_may_be_from_ordinary_is_told(tmp_path: Path, dtype: str, status: str) -> None:
+    """A million times ordinary entities, which no normaliser bounds, are beyond what float16 holds."""
+    model = tiny_policy(**FAMILIES["attention"])
+    build(*save_pair(tmp_path, model, tiny_checkpoint(model)), tmp_path / "out", dtype=dtype)
+    case = next(case for case in CASES if case[1] == "actions stay within their bounds")
+    found = tried(*case, open_subject(tmp_path / "out", None, cpu()))
+    assert found.status == status and ("float16 overflows" in found.said) == (status == "measured")
 
 
 def test_it_is_exported_as_rounded(folders: Mapping[str, Path], tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ def test_it_acts_in_that_precision_unless_told_otherwise(folders: Mapping[str, P
         assert actions.dtype == acted[3][name].dtype
         assert np.array_equal(actions, acted[1][name])  # rounded now or then
         if actions.dtype == np.float32:
-            assert 0 < np.abs(acted[2][name].astype(np.float64) - acted[3][name].astype(np.float64)).max() < 0.05  # the rounded weights don't come back
+            assert (
+                0 < np.abs(acted[2][name].astype(np.float64) - acted[3][name].astype(np.float64)).max() < 0.05
+            )  # the rounded weights don't come back
     sampled = runner.act(feed(runner), sample=True, seed=5)
     assert all(np.isfinite(numbers).all() for numbers in sampled.values())
 

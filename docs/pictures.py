@@ -4,7 +4,7 @@
 
 The terminal's pictures (.svg) are those of real runs on the files of assets/, in a terminal of their own; the tests hold them against new
 runs. The browser's (.png, with --browser) need a Chromium: Debian's package chromium, or GRAPH2TORCH_CHROMIUM=/path/to/it. They show the reports of the
-Huggy of assets/, and of a policy with attention that tests/models.py makes up. Each file stays below 200 kB.
+Huggy of assets/, of that one beside another network, and of a policy with attention that tests/models.py makes up. Each file stays below 200 kB.
 
 GitHub draws the diagram of docs/how-it-works.md itself; for the site it is drawn once, by mermaid in the Chromium (--mermaid mermaid.min.js, from
 npm's package mermaid, which is MIT-licensed). The picture says of which text it is, so the tests notice an old one.
@@ -39,6 +39,7 @@ from rich.text import Text  # noqa: E402
 from docs.outputs import Workshop, blocks  # noqa: E402
 
 FOLDER = ROOT / "docs" / "pictures"
+COMPARING = ROOT / "docs" / "comparing.md"  # has the script that makes the graph of which diff is shown
 LIMIT = 200_000  # bytes
 COLUMNS = 100
 PAPER = TerminalTheme(  # dark enough for light pages, light enough for dark ones
@@ -107,12 +108,17 @@ def parts_under(text: str, headings: tuple[str, ...]) -> str:
     return "\n\n".join(shown + ["\x1b[2m⋮\x1b[0m"] * left_out) + "\n"
 
 
-def terminal_text(shot: Shot, workshop: Workshop) -> str:
-    """What the picture shows, with the terminal's colours."""
-    folder = workshop.folder(ROOT / "docs" / "comparing.md")
-    for block in blocks((ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")):
+def _with_files_of(page: Path, workshop: Workshop, folder: Path) -> Path:
+    """The folder, with the files that the reader of a page writes."""
+    for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "write":
             workshop.now(block, folder)
+    return folder
+
+
+def terminal_text(shot: Shot, workshop: Workshop) -> str:
+    """What the picture shows, with the terminal's colours."""
+    folder = _with_files_of(COMPARING, workshop, workshop.folder(COMPARING))
     for command in shot.before:
         status, printed = workshop.run(command, folder)
         if status:
@@ -148,12 +154,15 @@ def photographed(workshop: Workshop) -> dict[str, bytes]:
     from tests.chromium import Chromium
     from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 
-    folder = workshop.folder(ROOT / "docs" / "comparing.md")
+    folder = workshop.folder(COMPARING)
     attention = tiny_policy(**FAMILIES["attention"])
     model, checkpoint = save_pair(folder, attention, tiny_checkpoint(attention), name="Attention")
     status, printed = workshop.run(f"graph2torch build {model.name} {checkpoint.name} -o out/attention", folder)
     if status:
         raise RuntimeError(f"the policy with attention doesn't build:\n{printed}")
+    others = "python out/others.py && graph2torch diff assets/Huggy.onnx out/relu.onnx --html out/diff.html"
+    if workshop.run(others, _with_files_of(COMPARING, workshop, folder))[0] != 1:
+        raise RuntimeError("diff doesn't tell two graphs apart")
     pictures = {}
     with Chromium() as browser:
         for dark in (False, True):
@@ -162,6 +171,7 @@ def photographed(workshop: Workshop) -> dict[str, bytes]:
         page = browser.open(folder / "out/attention/report.html", width=1200, height=880)
         page.click('a.box[aria-label*="attention"]')
         pictures["report-attention"] = page.picture()
+        pictures["report-diff"] = browser.open(folder / "out/diff.html", width=1200, height=880).picture()
     return pictures
 
 

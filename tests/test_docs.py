@@ -49,6 +49,7 @@ NOT_RUN = {  # commands by their beginning
     "make test-oldest": "needs an environment of its own",
     "make test-npu": "needs an environment of its own",
     "make test-browser": "needs a browser",
+    "make docs": "a test of its own builds the site",
     "make fuzz": LONG,
     "python -m benchmarks": LONG,
     "python -m tests": LONG,

@@ -1,8 +1,9 @@
-"""Which targets of speed are reached: a policy's step beside onnxruntime on the original, one thread, as `bench` measures it.
+"""Which targets of speed are reached: a policy's step beside onnxruntime on the original, as `bench` measures it.
 
-    python -m benchmarks.targets [FOLDER of a build …, default out/Huggy] [--plain NAME, default Huggy] [--rounds 15] [--json FILE]
+    python -m benchmarks.targets [FOLDER of a build …, default out/Huggy] [--plain NAME, default Huggy] [--rounds 15] [--threads 1] [--compile] [--json FILE]
 
-The folder called NAME has the targets of a plain policy, all others those of recurrent, attention and visual ones.
+The folder called NAME has the targets of a plain policy, all others those of recurrent, attention and visual ones. With --compile the
+policies are compiled where the cache doesn't hold them compiled, some ten seconds for each batch.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "out" / "Huggy"])
     parser.add_argument("--plain", default="Huggy")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: list[list[str]] = []
     documents: list[dict[str, Any]] = []
     for folder in options.folders:
-        found = bench_folder(folder, batches=(1, 1024), rounds=options.rounds)
+        found = bench_folder(folder, batches=(1, 1024), rounds=options.rounds, thread_counts=(options.threads,), compile=options.compile)
         documents.append(report(found))
         for batch in dict.fromkeys(row.batch for row in found.rows):
             ratios = {r.engine: r.timing.ratio for r in found.rows if r.batch == batch and r.timing and r.engine != REFERENCE}

@@ -49,6 +49,7 @@ REFERENCE = "onnxruntime, original"
 DETERMINISTIC, REBUILT = "onnxruntime, deterministic", "onnxruntime, rebuilt"
 POLICY, ACT, COMPILED = "torch, policy", "torch, policy.act", "torch, compiled"
 ENGINES = (REFERENCE, REBUILT, DETERMINISTIC, POLICY, ACT, COMPILED)
+SIMULATED = "simulated"
 ON_DEVICE = "{}, policy.act", "{}, policy.act, transfers", "{}, policy.act, replayed"
 Step = Callable[[], Any]
 Check = Callable[[Any], None]
@@ -285,7 +286,7 @@ class Here:
             first = time.perf_counter() - start
             check(out)
             if not timed:
-                return Ready(refused="it is simulated, so nothing is timed; it gave what the original gives")
+                return Ready(refused=f"{SIMULATED}, so it is not timed; it gave what the original gives")
             taken = min(_seconds(step, 3))
             steps = int(min(MAX_STEPS, max(3, SECONDS / max(taken, 1e-9))))
             _seconds(step, steps)  # warm-up
@@ -387,7 +388,7 @@ class Here:
 
 
 def _all(out: Any) -> Sequence[Any]:
-    return out if isinstance(out, tuple) else (out,)
+    return out if isinstance(out, (tuple, list)) else (out,)
 
 
 def _seconds(step: Step, count: int) -> list[float]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from graph2torch.bench import ACT, COMPILED, ENGINES, REFERENCE, There, bench_folder
+from graph2torch.bench import ACT, COMPILED, ENGINES, REFERENCE, There, bench_folder, report
 from graph2torch.build import build
-from graph2torch.devices.device import usable_cpus
+from graph2torch.devices.device import Device, usable_cpus
+from graph2torch.devices.kinds import KINDS
+from graph2torch.devices.probe import Status
 from graph2torch.errors import UnsupportedGraph
 from tests.commands import check_trouble, run
 from tests.models import FAMILIES, save_pair, tiny_policy
@@ -100,6 +107,53 @@ def test_with_two_threads(tmp_path: Path) -> None:
     assert not found.differs
     for threads in (1, 2):
         assert [row.engine for row in found.rows if row.timing and row.threads == threads] == list(ENGINES[:-1])
+
+
+class Launches:
+    """A device that records launches, as far as `bench` needs it; it computes on the CPU."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = self.waited = 0
+        launches = self
+
+        class FakeGraph:
+            def replay(self) -> None:
+                launches.replayed += 1
+
+        @contextlib.contextmanager
+        def graph(_: FakeGraph) -> Iterator[None]:
+            launches.recorded += 1
+            yield
+
+        self.module = SimpleNamespace(synchronize=self.wait, FakeGraph=FakeGraph, graph=graph)
+
+    def wait(self) -> None:
+        self.waited += 1
+
+    def device(self, simulated: bool = False, graphs: str = "FakeGraph") -> Device:
+        kind = replace(KINDS["cpu"], graphs=graphs)
+        return Device(torch.device("cpu"), self.module, kind, Status("fake:0", "ready", count=1, simulated=simulated))
+
+
+def test_on_a_device_with_and_without_transfers_and_replayed(tmp_path: Path) -> None:
+    launches = Launches()
+    found = bench_folder(built(tmp_path), batches=(2,), rounds=2, device=launches.device())
+    rows = {row.engine: row for row in found.rows if row.engine.startswith("fake:0, ")}
+    assert list(rows) == ["fake:0, policy.act", "fake:0, policy.act, transfers", "fake:0, policy.act, replayed"]
+    assert all(row.timing for row in rows.values()) and not found.differs and found.device == "fake:0"
+    assert launches.recorded == 1 and launches.replayed >= 2 * 3 and launches.waited > launches.replayed
+
+
+def test_what_a_device_lacks_is_told(tmp_path: Path) -> None:
+    found = bench_folder(built(tmp_path), batches=(2,), rounds=1, device=Launches().device(graphs=""))
+    assert "can't record and replay launches on fake:0" in found.rows[-1].unavailable
+
+
+def test_on_a_simulated_device_nothing_is_timed(tmp_path: Path) -> None:
+    found = bench_folder(built(tmp_path), batches=(2,), rounds=1, device=Launches().device(simulated=True))
+    rows = [row for row in found.rows if row.engine.startswith("fake:0, ")]
+    assert len(rows) == 3 and not found.differs and found.simulated and report(found)["simulated"] is True
+    assert all(row.timing is None and row.unavailable.startswith("simulated, so it is not timed; it gave") for row in rows)
 
 
 def test_threads_that_there_are_not(tmp_path: Path) -> None:

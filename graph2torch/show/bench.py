@@ -33,7 +33,8 @@ def show_bench(found: Bench) -> None:
         page.table([head, *(_cells(row) for row in rows if row.timing)])
         for row in rows:
             if row.timing is None:
-                page.line(f"{row.engine}: not available: {printable(row.unavailable, 300)}", style="yellow")
+                start = "" if row.unavailable.startswith("simulated") else "not available: "
+                page.line(f"{row.engine}: {start}{printable(row.unavailable, 300)}", style="yellow")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ them, and of these the products alone. "bound" is how long the products would ta
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -78,12 +79,16 @@ def operations(calls: Sequence[Recorded]) -> float:
 
 
 def taken(step: Callable[[], Any], steps: int) -> Callable[[], float]:
+    """Measures the median of so many steps."""
+
     def run() -> float:
         with torch.inference_mode():
-            start = time.perf_counter()
+            seconds = []
             for _ in range(steps):
+                start = time.perf_counter()
                 step()
-            return (time.perf_counter() - start) / steps
+                seconds.append(time.perf_counter() - start)
+            return statistics.median(seconds)
 
     return run
 

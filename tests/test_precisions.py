@@ -196,6 +196,9 @@ def test_a_policy_without_layers_has_nothing_to_round(tmp_path: Path) -> None:
     build(path, None, tmp_path / "out")
     with pytest.raises(ActingError, match="no layers whose weights could be bfloat16"):
         Runner.load(tmp_path / "out", dtype="bfloat16")
+    found = selftest(tmp_path / "out")
+    assert [r for r in found.results if r.status == "failed"] == []
+    assert {r.status for r in found.results if r.group == "precision"} == {"not applicable"}
 
 
 def test_another_precision_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from graph2torch.act.run import Actions, Runner, act_on
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import exact
 from graph2torch.devices.on_device import check_on_device, moved
-from graph2torch.errors import ActingError, ObservationError
+from graph2torch.errors import ActingError, ObservationError, UnsupportedGraph
 from graph2torch.export import export
 from graph2torch.graph import Array, read_graph
 from graph2torch.judge.figures import TOLERANCE, Figures, Tally, different_bits
@@ -872,16 +872,20 @@ def _(s: Subject) -> str:
 def _half(s: Subject, dtype: str) -> Any:
     import torch
 
-    return moved(s.folder.load(dtype=getattr(torch, dtype)), s.device)
+    try:
+        half = s.folder.load(dtype=getattr(torch, dtype))
+    except ActingError:
+        raise NotApplicableError("the policy has no layers with weights") from None
+    return moved(half, s.device)
 
 
 def _checked(s: Subject, dtype: str) -> PrecisionCheck:
     if dtype not in s.precision:
         half = Half(_half(s, dtype), s.spec, s.device.name, changed=True)
-        found = check_precision(s.original, s.side, half, dtype, s.spec, ordinary(s.spec, s.seed, 2), s.seed)
-        if found is None:
-            raise NotApplicableError("onnxruntime runs the original on none of the observations tried")
-        s.precision[dtype] = found
+        try:
+            s.precision[dtype] = check_precision(s.original, s.side, half, dtype, s.spec, ordinary(s.spec, s.seed, 2), s.seed)
+        except UnsupportedGraph as error:  # an old torch has no half precision on the CPU; or the original runs on nothing that is tried
+            raise NotApplicableError(str(error)) from None
     return s.precision[dtype]
 
 
@@ -925,6 +929,7 @@ def _(s: Subject) -> str:
     import torch
 
     s.need_deterministic()
+    _checked(s, "float16")  # whether torch can compute in it
     feed, half = s.feed(16), s.folder.load(dtype=torch.float16)
     acted = [Runner(moved(m, s.device), s.contract, s.device.torch, torch.float16).act(feed) for m in (half, s.folder.load().half())]
     return check_same(acted[0], acted[1], "load(dtype=torch.float16)")

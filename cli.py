@@ -837,9 +837,18 @@ def main() -> None:
         app()
     except SystemExit as end:
         unwatch()
+        if isinstance(end.__context__, BrokenPipeError):  # of --help: the library's 1 would be "different"
+            leave(2)
         if isinstance(end.code, int):
             leave(end.code)
         raise
+    except OSError as error:  # --help, --version or what is wrong with the arguments can't be printed
+        unwatch()
+        if Settings.debug:
+            raise
+        with suppress(SystemExit):
+            trouble(error)
+        leave(2)
     finally:
         unwatch()
 

@@ -162,6 +162,25 @@ def test_stdout_that_goes_nowhere(tmp_path: Path, json_option: list[str]) -> Non
 
 
 @POSIX
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["inspect", "--help"]])
+def test_help_that_goes_nowhere(tmp_path: Path, arguments: list[str]) -> None:
+    """Status 1 would be "different"."""
+    assert closed_stdout(tmp_path, *arguments) == (0, "", "")
+    assert nobody_reads(tmp_path, *arguments) == (2, "", "")
+    if Path("/dev/full").exists():
+        status, _, err = full(tmp_path, *arguments)
+        assert (status, err.count("\n")) == (2, 1) and "can't be printed" in err
+
+
+@POSIX
+def test_wrong_arguments_that_nobody_is_told_of(tmp_path: Path) -> None:
+    assert closed_stderr(tmp_path, "inspect") == (2, "", "")
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as stream:
+            assert finish(start(tmp_path, "inspect", stderr=stream))[:2] == (2, "")
+
+
+@POSIX
 def test_stderr_that_goes_nowhere(tmp_path: Path) -> None:
     assert closed_stderr(tmp_path, "inspect", "none.onnx") == (2, "", "")
     assert all_closed(tmp_path, "inspect", "none.onnx") == (2, "", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 import sys
@@ -37,7 +38,10 @@ def place() -> Path:
 
 def folder(name: str) -> Path:
     """The folder `name` in the cache, made if it isn't there. EngineError if others could write to it."""
-    path = place()
+    try:
+        path = place()
+    except RuntimeError:  # no HOME, and a user that the system doesn't know
+        raise EngineError("There is no home folder for a cache; name a folder for it in GRAPH2TORCH_CACHE.") from None
     try:
         for made in (path, path / name):
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,7 +113,7 @@ def measured(key: Mapping[str, Any]) -> Mapping[str, float]:
     seconds = note.get("seconds") if note.get("key") == key else None
     if not isinstance(seconds, dict):
         return {}
-    return {str(name): float(value) for name, value in seconds.items() if isinstance(value, (int, float)) and value > 0}
+    return {str(name): value for name, value in seconds.items() if isinstance(value, float) and 0 < value < math.inf}
 
 
 def _note(path: Path) -> Mapping[str, Any]:

@@ -253,7 +253,12 @@ class Chosen:
                 raise EngineError(f"The engine {self.name} can't be used here: {error}; leave --engine out.") from None
         from .compiled import identity
 
-        seconds = cache.measured({**identity(self.opened, self.threads), "batch": batch})
+        key = {**identity(self.opened, self.threads), "batch": batch}
+        try:
+            seconds = cache.measured(key)
+        except EngineError as error:  # a cache that can't be used; eager torch needs none
+            self.choices.append(f"batch {batch}: eager, since nothing that was measured can be read: {error}")
+            return self.engines["eager"].step(sampled, batch)
         if not seconds:
             self.choices.append(f"batch {batch}: eager, since nothing was measured; `graph2torch bench` does that")
         for name in sorted(seconds.keys() & self.engines.keys(), key=lambda name: (seconds[name], name)):

@@ -212,10 +212,36 @@ def test_a_cache_that_others_may_write_to_is_not_used(own_cache: Path, folders: 
     assert run("bench", folders["continuous"], "--batch", 1, "--rounds", 1).status == 0  # and is timed without
 
 
-def test_a_cache_that_is_a_file(own_cache: Path) -> None:
+def test_a_cache_that_is_a_file(own_cache: Path, folders: Mapping[str, Path]) -> None:
     own_cache.write_text("")
     with pytest.raises(EngineError, match=r"can't be used.*GRAPH2TORCH_CACHE"):
         cache.find({"a": 1})
+    found = json.loads(run("run", folders["continuous"], "--engine", "auto", "--json").out)  # which needs no cache
+    assert "can't be used" in found["engine_choices"][0]
+
+
+def test_nobody_has_no_cache(own_cache: Path, folders: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a home folder, as in a container."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("GRAPH2TORCH_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(EngineError, match="no home folder"):
+        cache.find({"a": 1})
+    assert run("run", folders["continuous"], "--engine", "auto").status == 0
+    assert run("bench", folders["continuous"], "--batch", 1, "--rounds", 1).status == 0
+
+
+@pytest.mark.parametrize("seconds", ["1" + "0" * 400, "1e999", "-1.0", "NaN", "true", "[]", '"1"', "null"])
+def test_measurements_that_are_none(own_cache: Path, seconds: str) -> None:
+    cache.remember({"a": 1}, {"eager": 1.5})
+    assert cache.measured({"a": 1}) == {"eager": 1.5}
+    path = own_cache / "measured" / f"{cache.digest({'a': 1})}.json"
+    path.write_text(path.read_text().replace("1.5", seconds))
+    assert cache.measured({"a": 1}) == {}
 
 
 def test_a_compiled_policy_in_a_built_folder_is_not_looked_at(folders: Mapping[str, Path]) -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 MAX_FILE = 2**30  # bytes of a file that are looked at
 MAX_RECORD = 2**12  # bytes of a record that is parsed; a scalar has about 60, larger ones hold histograms, pictures or graphs
 MAX_RECORDS = 2**20  # of a file; a long training writes some ten thousand
-MAX_POINTS = 2**20  # of a file
+MAX_POINTS = 2**20  # of a file, and of all files of a training
 MAX_TAGS = 1024  # of a file
 MAX_TAG = 256  # bytes
 CHUNK = 4096  # records whose checksums are computed together
@@ -56,12 +56,12 @@ class EventFile:
     trouble: str
 
 
-def read_events(path: Path, most: int = MAX_RECORDS) -> EventFile:
+def read_events(path: Path, most: int = MAX_RECORDS, points: int | None = None) -> EventFile:
     """The scalars in the event file at `path`, as far as it can be read. OSError if it can't be opened or read.
 
-    most: how many records are read
+    most: how many records are read; points: how many are kept, by default MAX_POINTS
     """
-    found = _Found(most)
+    found = _Found(most, MAX_POINTS if points is None else points)
     with path.open("rb") as file:
         records = _records(file, found)
         while chunk := list(islice(records, CHUNK)):
@@ -75,11 +75,11 @@ def read_events(path: Path, most: int = MAX_RECORDS) -> EventFile:
 class _Found:
     """What has been read so far."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, points: int) -> None:
+        self.most, self.left = most, points
         self.curves: dict[str, list[Point]] = {}
         self.started: float | None = None
-        self.events = self.large = self.damaged = self.points = 0
+        self.events = self.large = self.damaged = 0
         self.trouble = ""
         self.full = False
 
@@ -107,11 +107,13 @@ class _Found:
 
     def keep(self, tag: bytes, point: Point) -> None:
         name = tag[:MAX_TAG].decode("utf-8", "replace")
-        if (name not in self.curves and len(self.curves) >= MAX_TAGS) or self.points >= MAX_POINTS:
+        if (name not in self.curves and len(self.curves) >= MAX_TAGS) or not self.left:
             self.full = True
-            self.trouble = f"has more than {MAX_POINTS:,} points or {MAX_TAGS:,} tags, and isn't read further"
+            self.trouble = (
+                f"isn't read further: there are more than {MAX_POINTS:,} points in the files, or more than {MAX_TAGS:,} tags in this one"
+            )
             return
-        self.points += 1
+        self.left -= 1
         self.curves.setdefault(name, []).append(point)
 
 

@@ -30,7 +30,7 @@ from graph2torch.judge.figures import finite
 from graph2torch.pair import CONFIGURATION, MAX_CONFIGURATION_BYTES, read_settings, step_of
 from graph2torch.text import one_line, printable, quoted
 
-from .events import MAX_RECORDS, EventFile, Point, joined, read_events
+from .events import MAX_POINTS, MAX_RECORDS, EventFile, Point, joined, read_events
 from .status import FILE, Behavior, Saved, Status, read_status
 
 Found: TypeAlias = dict[str, Any]
@@ -92,11 +92,11 @@ def inspect_run(folder: str | Path) -> Found:
             else "give a folder that ML-Agents wrote in a training (results/RUN), or a file"
         )
         raise RunError(f"{shown} holds no checkpoints, no event files and no {FILE}; {advice}.")
-    left = MAX_RECORDS
+    left, points = MAX_RECORDS, MAX_POINTS
     told: list[Found] = []
     for behavior in behaviors:
-        curves, read = _curves(behavior, left)
-        left -= sum(file["records"] for file in read)
+        curves, read, kept = _curves(behavior, left, points)
+        left, points = left - sum(file["records"] for file in read), points - kept
         told.append(_behavior(behavior, status.behaviors.get(behavior.name, Behavior()), curves, read, root, settings))
     return {
         "folder": str(folder),
@@ -192,25 +192,30 @@ def _settings(root: Path, trouble: list[str]) -> Mapping[str, Any]:
     return {}
 
 
-def _curves(behavior: _Files, most: int) -> tuple[dict[str, tuple[Point, ...]], list[Found]]:
-    """The curves of a behaviour's event files, and what is to be said of each file."""
+def _curves(behavior: _Files, most: int, points: int) -> tuple[dict[str, tuple[Point, ...]], list[Found], int]:
+    """The curves of a behaviour's event files, what is to be said of each file, and how many points were read.
+
+    most: how many records are read; points: how many are kept, of all the files together
+    """
     read: list[EventFile] = []
     files: list[Found] = []
+    kept = 0
     for name in behavior.events:
         path = behavior.folder / name
         entry: Found = {"file": name, "bytes": None, "records": 0, "trouble": []}
         files.append(entry)
         try:
             entry["bytes"] = path.stat().st_size
-            found = read_events(path, max(most - sum(file["records"] for file in files), 0))
+            found = read_events(path, max(most - sum(file["records"] for file in files), 0), points - kept)
         except OSError as error:
             entry["trouble"] = [f"can't be read: {error.strerror or error}"]
             continue
         entry["records"] = found.events + found.large
         damaged = f"{found.damaged:,} of its records are damaged, and left out" if found.damaged else ""
         entry["trouble"] = [text for text in (found.trouble, damaged) if text]
+        kept += sum(map(len, found.curves.values()))
         read.append(found)
-    return joined(read), files
+    return joined(read), files, kept
 
 
 # ---------------------------------------------------------------------------------------------- a behaviour

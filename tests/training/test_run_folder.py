@@ -209,6 +209,17 @@ def test_records_are_counted_over_all_files(tmp_path: Path, monkeypatch: pytest.
     assert [(file["records"], bool(file["trouble"])) for file in files] == [(5, False), (2, True), (0, True)]
 
 
+def test_points_are_counted_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small record holds hundreds of them."""
+    monkeypatch.setattr(run_folder, "MAX_POINTS", 6)
+    for behavior in ("Walker", "Worm"):
+        for i in range(2):
+            write(tmp_path / "run" / behavior, curve([(10 * i + k, 1.0) for k in range(4)], start=1e9 + i), f"events.out.tfevents.{i}")
+    found = inspected(tmp_path / "run")["behaviors"]
+    assert [sum(c["points"] for c in behavior["curves"]) for behavior in found] == [6, 0]
+    assert [bool(file["trouble"]) for behavior in found for file in behavior["event_files"]] == [False, True, True, True]
+
+
 @pytest.mark.parametrize("created", [1e300, -1e300, math.nan, math.inf, 0, -1, 1e11])
 def test_times_that_are_none(tmp_path: Path, created: float) -> None:
     root = training(tmp_path)

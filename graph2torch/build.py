@@ -32,7 +32,7 @@ from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .precisions import PRECISIONS, check_dtype
 from .rulebook import RuleBook, load_rules
-from .spec import Module, PolicySpec
+from .spec import Coverage, Module, PolicySpec
 from .text import one_line, printable, quoted
 
 if TYPE_CHECKING:
@@ -544,6 +544,7 @@ def report(made: Build, files: dict[str, str], target: Path | None = None) -> di
             "inert": len(coverage.inert),
             "unexplained": len(coverage.unexplained),
         },
+        "inert_nodes": _inert(spec, coverage),
         "near_misses": _near_misses(made.recognised),
         "verification": {
             "rebuilt": [finite(asdict(f)) for f in checked.rebuilt],
@@ -594,6 +595,12 @@ def _blocks(made: Build) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _inert(spec: PolicySpec, coverage: Coverage) -> list[dict[str, Any]]:
+    """The first thousand nodes that are inert, as the file has them; `coverage` has their number."""
+    nodes = spec.graph.file_nodes
+    return [{"index": i, "name": nodes[i].name, "op": nodes[i].op} for i in coverage.inert[:1000]]
 
 
 def _near_misses(recognised: Recognised) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.commands import unsafe
 
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "wbr"}
 _ELEMENTS = """
 html head meta title link style body a div nav button main section p h1 h2 h3 ol ul li b dl dt dd span small article code pre figure
-figcaption table caption thead tbody tr th td details summary footer script svg g path line rect circle text br
+figcaption table caption thead tbody tr th td details summary footer script svg g path line rect circle text br wbr
 """
 _ATTRIBUTES = """
 lang charset http-equiv content name rel href class type hidden id tabindex aria-label aria-current aria-live aria-hidden role

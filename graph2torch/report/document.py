@@ -175,6 +175,7 @@ class Report(NamedTuple):
     noise: tuple[tuple[str, str, str], ...]
     normalisers: tuple[Normaliser, ...]
     by_output: ErrorChart | None
+    bit_equal: tuple[str, ...]
     by_block: ErrorChart | None
     by_block_of: str
     runs: str
@@ -183,6 +184,8 @@ class Report(NamedTuple):
     pair: PairView | None
     shares: tuple[Share, ...]
     nodes: int
+    inert_nodes: tuple[Node, ...]
+    more_inert: int
     near_misses: tuple[str, ...]
     source: tuple[Line, ...]
 
@@ -300,7 +303,8 @@ class _Reader:
         if level not in ORDER:
             raise ValueError("its level is none that there is")
         original = _is(self.document["original"], dict)
-        measured = self.by_block()
+        measured, figures = self.by_block(), self.figures(self.checked["torch"])
+        inert = _dicts(self.document.get("inert_nodes", []))
         blocks = tuple(self.block(i, measured) for i in range(len(self.raw)))
         pair = self.pair()
         equal = _is(self.document["equal"], bool) and (self.verification is None or _is(self.verification["equal"], bool))
@@ -331,7 +335,8 @@ class _Reader:
             outputs=tuple(self.outputs()),
             noise=tuple(self.noise()),
             normalisers=tuple(self.normalisers()),
-            by_output=error_chart([m for m in self.figures(self.checked["torch"]) if m.differing]),
+            by_output=error_chart([m for m in figures if m.differing]),
+            bit_equal=tuple(m.label for m in figures if not m.differing)[:LISTED],
             by_block=error_chart([m for found in measured.values() for m in found]),
             by_block_of=self.by_block_of(),
             runs=runs_of([_is(run, str) for run in _list(self.checked["runs"])]),
@@ -340,6 +345,8 @@ class _Reader:
             pair=pair,
             shares=shares,
             nodes=sum(s.nodes for s in shares),
+            inert_nodes=tuple(Node(_whole(n["index"]), _text(n["op"], 40), _text(n["name"], 100)) for n in inert[:LISTED]),
+            more_inert=max(sum(s.nodes for s in shares if s.kind == "inert") - LISTED, 0) if inert else 0,
             near_misses=tuple(self.near_misses()),
             source=self.source,
         )
@@ -369,7 +376,9 @@ class _Reader:
             far = max((m for m in figures if m.limit is not None and not m.error <= m.limit), key=lambda m: m.error, default=None)
             within, most = far is None, max(m.error for m in figures)
             how = (
-                f"off by {shortly(most, 2)} at most, within 1e-5 · max(1, largest output)"
+                "bit-equal"
+                if not any(m.differing for m in figures)
+                else f"off by {shortly(most, 2)} at most, within 1e−5 · max(1, largest output)"
                 if far is None
                 else f"off by {shortly(far.error, 2)} in {far.label}"
             )
@@ -521,6 +530,7 @@ class _Reader:
         boxes = [box("input", _text(i["name"], 60), f"{_shape(i['shape'])} {_text(i['dtype'], 10)}") for i in inputs]
         for n, raw in enumerate(self.raw):
             kind = "weights" if _list(raw.get("parameters", [])) else "plain"
+            kind += " single" if raw.get("family") == "generic" else ""
             module = _text(raw["module"], 40)
             sub = "  ".join(filter(None, (module, brief(_text(raw.get("code"), 200), module))))
             boxes.append(box(kind, _text(raw["role"], 120), sub, n, "drift" if n in drifting else ""))

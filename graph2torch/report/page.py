@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from .document import Report, of_document
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -73,6 +75,13 @@ def embedded(value: Mapping[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+def breakable(text: str) -> Markup:
+    """A long name, escaped, that a line may end within: behind a dot or a slash, rather than anywhere."""
+    from markupsafe import Markup
+
+    return Markup("<wbr>").join(part for part in re.split(r"(?<=[./])", text) if part)
+
+
 @lru_cache(1)
 def _environment() -> Environment:
     from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
@@ -112,6 +121,7 @@ def _environment() -> Environment:
     )
     environment.filters["short"] = shortly
     environment.filters["exact"] = exactly
+    environment.filters["breakable"] = breakable
     environment.filters["error"] = lambda number: shortly(number, 2)
     environment.filters["thousands"] = lambda number: f"{number:,}"
     environment.filters["px"] = lambda number: f"{number:.1f}".removesuffix(".0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graph2torch.build import MADE, build, build_policy, report
 from graph2torch.report.folder import read_tensors
-from graph2torch.report.page import embedded, report_page
+from graph2torch.report.page import breakable, embedded, report_page
 from tests.commands import check_trouble, left_over, run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 from tests.pages import check_page
@@ -82,6 +83,13 @@ def generic_policy() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def test_single_operators_are_told_from_layers(tmp_path: Path) -> None:
+    read, _ = check_page(made_page(tmp_path, generic_policy()))
+    assert len([given for tag, given in read.tags if tag == "a" and "single" in str(given.get("class")).split()]) == len(HOSTILE) + 2
+    assert "Dotted ones are single operators" in read.text and f"Relu {len(HOSTILE)} as single operators" in read.text
+    assert "model.py against the original: bit-equal" in read.text
+
+
 def made_page(folder: Path, model: onnx.ModelProto, checkpoint: Mapping[str, Any] | None = None, name: str = "Tiny") -> str:
     save_pair(folder, model, checkpoint, name)
     build(folder / f"{name}.onnx", folder / f"{name}.pt" if checkpoint is not None else None, folder / "out")
@@ -120,6 +128,28 @@ def test_the_page_says_what_the_report_says(tmp_path: Path) -> None:
     compared = sum(f["compared"] for f in told["verification"]["rebuilt"])
     assert f"all {compared:,} numbers bit-equal" in read.text
     assert told["reason"] in read.text
+
+
+def test_where_a_weight_comes_from_and_what_is_left_out(tmp_path: Path) -> None:
+    """A std within rounding isn't called bit-equal; a checkpoint's name is whole in the table; inert nodes are named; so is what is bit-equal."""
+    made = build_policy("assets/Huggy.onnx", "assets/Huggy.pt")
+    document = report(made, {})
+    tensors = {"normalizer.normalization_steps": np.asarray(2_000_050)}
+    read, _ = check_page(report_page(document, made.source, tensors))
+    rows = dict(re.findall(r"(\S+)\s*← (.*?)\s*\[", read.text))
+    assert rows["body.0.weight"] == "network_body._body_endoder.seq_layers.0.weight"
+    assert rows["normalizer.std"].endswith("normalizer.running_variance, made by sqrt(running_variance / normalization_steps)")
+    origins = [text for text in read.texts["td"] if text.startswith(("bit-equal in both", "both, within rounding"))]
+    assert origins.count("both, within rounding") == 1 and origins.count("bit-equal in both") == 10
+    nodes = document["inert_nodes"]
+    assert len(nodes) == document["coverage"]["inert"] == 3
+    assert all(made.spec.graph.file_nodes[n["index"]].name == n["name"] and n["name"] in read.text for n in nodes)
+    equal = [f["output"] for f in document["verification"]["torch"] if not f["differing"]]
+    assert equal and f"Bit-equal: {', '.join(equal)}." in read.text
+
+
+def test_a_long_name_breaks_behind_dots_and_slashes() -> None:
+    assert str(breakable("/a.b<c>/d.")) == "/<wbr>a.<wbr>b&lt;c&gt;/<wbr>d."
 
 
 def test_a_pair_that_drifted(tmp_path: Path) -> None:

@@ -20,6 +20,15 @@
   dark.addEventListener("change", label);
   label();
 
+  // a drawing shrinks to the room there is, as long as it can be read; sections and lines that go on beyond the right edge fade out there
+  for (const graph of all(".graph")) graph.style.minWidth = `${Math.floor(0.64 * graph.viewBox.baseVal.width)}px`;
+  const fade = (element) => { element.classList.toggle("more-right", element.scrollLeft + element.clientWidth < element.scrollWidth - 1); };
+  const sized = new ResizeObserver((entries) => { for (const entry of entries) fade(entry.target); });
+  for (const element of all("nav, .listing")) {
+    element.addEventListener("scroll", () => fade(element), { passive: true });
+    sized.observe(element);
+  }
+
   // blocks
   const panels = all(".panel");
   const narrow = matchMedia("screen and (max-width: 860px)");
@@ -98,7 +107,7 @@
       cursor.setAttribute("x1", x); cursor.setAttribute("x2", x);
       out.textContent = `column ${at}: mean ${short(mean)}, std ${short(std)}; clipped below ${short(mean - 5 * std)} and above ${short(mean + 5 * std)}` + (never.includes(at) ? "; never changed in training" : "");
     };
-    svg.addEventListener("pointermove", (event) => {
+    for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, (event) => {
       const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
       show(Math.floor(point.x / width * columns.length));
     });

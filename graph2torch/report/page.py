@@ -76,10 +76,10 @@ def embedded(value: Mapping[str, Any]) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """A long name, escaped, that a line may end within: behind a dot or a slash, rather than anywhere."""
+    """A long name, escaped, that a line may end within: behind a slash or a dot, but within no number."""
     from markupsafe import Markup
 
-    return Markup("<wbr>").join(part for part in re.split(r"(?<=[./])", text) if part)
+    return Markup("<wbr>").join(part for part in re.split(r"(?<=/)|(?<=\.)(?!\d)", text) if part)
 
 
 @lru_cache(1)

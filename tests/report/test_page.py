@@ -150,6 +150,7 @@ def test_where_a_weight_comes_from_and_what_is_left_out(tmp_path: Path) -> None:
 
 def test_a_long_name_breaks_behind_dots_and_slashes() -> None:
     assert str(breakable("/a.b<c>/d.")) == "/<wbr>a.<wbr>b&lt;c&gt;/<wbr>d."
+    assert str(breakable("layers.0.weight at -1.25")) == "layers.0.<wbr>weight at -1.25"
 
 
 def test_a_pair_that_drifted(tmp_path: Path) -> None:

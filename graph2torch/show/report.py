@@ -1,4 +1,4 @@
-"""What `report` prints: where the page is."""
+"""What `report` and `diff --html` print: where the page is."""
 
 from __future__ import annotations
 

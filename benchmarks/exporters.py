@@ -8,7 +8,8 @@ writes. The level is that of `graph2torch export`. dynamo needs the extra `dynam
 
 A process does `--each` models and is followed by another, so that memory stays bounded; an export that takes longer than `--limit`
 seconds ends its process and counts as too slow. What is found is told as it is found, and kept in `--known` by the sha256 of the
-model: a run that was stopped goes on where it was. No names of models are kept or shown.
+model: a run that was stopped goes on where it was. Ctrl-C ends it with the counts of the models that were done; they are taken in no
+order of theirs, so a part of them is a sample. No names of models are kept or shown.
 """
 
 from __future__ import annotations
@@ -205,21 +206,27 @@ def main() -> None:
         for path in paths:
             unique.setdefault(hashlib.sha256(path.read_bytes()).hexdigest(), path)
         keys = {(sha, way): f"{sha} {way} torch {used['torch']}" for sha in unique for way in options.ways}
-        todo = sorted(key for key in keys if keys[key] not in known)  # in no order of theirs, so that a part of them is a sample
+        todo = sorted(key for key in keys if keys[key] not in known)
         print(f"{len(paths)} models, {len(unique)} of them different; {len(todo)} exports to try", flush=True)
         answers = answered([(str(unique[sha].resolve()), way) for sha, way in todo], options.limit, options.each)
-        for number, ((sha, way), found) in enumerate(zip(todo, answers, strict=True), 1):
-            known[keys[sha, way]] = found
-            if log:
-                log.write(json.dumps({keys[sha, way]: found}) + "\n")
-                log.flush()
-            print(f"{number:4} {way}: {found['level']:8} {found['seconds']:6.1f} s  {found['family']}  {found['reason']:.90}", flush=True)
-    results = {way: [known[keys[sha, way]] for sha in unique] for way in options.ways}
+        with contextlib.suppress(KeyboardInterrupt):
+            for number, ((sha, way), found) in enumerate(zip(todo, answers, strict=True), 1):
+                known[keys[sha, way]] = found
+                if log:
+                    log.write(json.dumps({keys[sha, way]: found}) + "\n")
+                    log.flush()
+                print(
+                    f"{number:4} {way}: {found['level']:8} {found['seconds']:6.1f} s  {found['family']}  {found['reason']:.90}", flush=True
+                )
+    done = [sha for sha in unique if all(keys[sha, way] in known for way in options.ways)]
+    if len(done) < len(unique):
+        print(f"stopped: {len(done)} of {len(unique)} models were done")
+    results = {way: [known[keys[sha, way]] for sha in done] for way in options.ways}
     show(results)
     counts = {way: Counter(f["level"] for f in found) for way, found in results.items()}
     figures = [figure(f"{way}: {level}", n, unit="models") for way, found in counts.items() for level, n in sorted(found.items())]
     details = {"levels": counts, "by_family": by_family(results), "reasons": reasons(results)}
-    write_json(options.json, {"versions": used, "models": len(unique), **details, "figures": figures})
+    write_json(options.json, {"versions": used, "models": len(done), "of": len(unique), **details, "figures": figures})
 
 
 # ---------------------------------------------------------------------------------------------- what was found

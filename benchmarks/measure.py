@@ -62,11 +62,11 @@ def show(figures: Mapping[str, float], unit: float = 1.0, digits: int = 2) -> st
     return f"{middle * unit:.{digits}f} ({figures['min'] * unit:.{digits}f} – {figures['max'] * unit:.{digits}f})"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns padded with spaces; the first one to the left, the others to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Columns padded with spaces; the first `left` to the left, the others to the right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = [
-        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         for row in (head, *rows)
     ]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

@@ -9,12 +9,14 @@ policies are compiled where the cache doesn't hold them compiled, some ten secon
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from graph2torch.bench import REFERENCE, bench_folder, report
 
-from .measure import ROOT, table, write_json
+from .measure import built_huggy, figure, table, versions, write_json
 
 ACT = "torch, policy.act"
 # batch → the largest ratio of policy.act, and of the fastest engine
@@ -24,16 +26,22 @@ OTHERS = {1: (1.5, 1.0), 1024: (1.5, 1.0)}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "out" / "Huggy"])
+    parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--plain", default="Huggy")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        measured(options.folders or [built_huggy(None, stack)], options)
+
+
+def measured(folders: Sequence[Path], options: argparse.Namespace) -> None:
     rows: list[list[str]] = []
     documents: list[dict[str, Any]] = []
-    for folder in options.folders:
+    figures: list[dict[str, Any]] = []
+    for folder in folders:
         found = bench_folder(folder, batches=(1, 1024), rounds=options.rounds, thread_counts=(options.threads,), compile=options.compile)
         documents.append(report(found))
         for batch in dict.fromkeys(row.batch for row in found.rows):
@@ -46,9 +54,13 @@ def main() -> None:
                     "not measured" if ratio is None else "no target" if target is None else "reached" if ratio <= target else "not reached"
                 )
                 shown = "" if ratio is None else f"{ratio:.2f}"
+                timing = next((r.timing for r in found.rows if r.batch == batch and r.engine == engine), None)
+                if timing:
+                    name = f"{folder.name}, batch {batch:,}, {what}: of onnxruntime's step"
+                    figures.append(figure(name, timing.ratio, timing.ratio_min, timing.ratio_max, target=target))
                 rows.append([folder.name, f"{batch:,}", f"{what} ({engine})", shown, f"{target or ''}", verdict])
     print(table(["policy", "batch", "engine", "ratio", "target", ""], rows))
-    write_json(options.json, documents)
+    write_json(options.json, {"versions": versions("torch", "onnxruntime"), "reports": documents, "figures": figures})
 
 
 if __name__ == "__main__":

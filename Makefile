@@ -49,6 +49,9 @@ test-oldest: $(OLDEST)/.installed ## the tests on Python 3.10, torch 2.1.2 and n
 test-npu: $(NPU)/.installed ## the tests with the real torch_npu on stand-in libraries, in an environment of its own
 	TORCH_DEVICE_BACKEND_AUTOLOAD=0 GRAPH2TORCH_NPU=1 $(NPU)/bin/python -m pytest tests/npu
 
+bench: $(VENV)/.installed ## every figure of the README and of docs/, beside the last time's (BENCH_ARGS="startup --quick")
+	$(VENV)/bin/python -m benchmarks $(BENCH_ARGS)
+
 clean: ## removes what was built and cached; the environments .venv, .venv-oldest and .venv-npu stay
 	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -150,9 +150,18 @@ def _gates(op: Any, tensor: Any) -> Any:
 
 @contextmanager
 def _layers_told() -> Iterator[None]:
-    """What layers ask, `torch.onnx.is_in_onnx_export()`, is true, though torch.onnx.export isn't running yet."""
+    """What layers ask, `torch.onnx.is_in_onnx_export()`, is true, though torch.onnx.export isn't running yet.
+
+    Strict tracing answers no for torch's own function, whatever that says, by tables made when it first meets it; so it has to meet it
+    before another stands in its place, or that other would be in those tables for good.
+    """
     import torch
 
+    class Asks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if torch.onnx.is_in_onnx_export() else x + 2
+
+    torch.export.export(Asks(), (torch.zeros(1),), strict=True)
     before = torch.onnx.is_in_onnx_export
     torch.onnx.is_in_onnx_export = lambda: True
     try:
@@ -172,6 +181,7 @@ def traced(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], shapes: An
         try:
             return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         except Exception as error:
+            torch._dynamo.reset()  # what it noted of the sizes of another policy's code at the same lines
             try:
                 return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
             except Exception:

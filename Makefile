@@ -10,7 +10,7 @@ NPU = .venv-npu
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP_INSTALL = -m pip install --disable-pip-version-check
 
-.PHONY: help demo test test-slow test-browser fuzz lint docs test-oldest clean
+.PHONY: help demo test test-slow test-browser test-npu test-oldest bench fuzz lint docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile

@@ -39,6 +39,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from graph2torch.graph import load
 from graph2torch.target.prune import pruned, undrawn_outputs
 
 from .measure import ROOT, environment, table, versions, write_json
@@ -170,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             scratch = Path(folder)
             model = onnx.load(HUGGY)
             base = scratch / "base.onnx"
-            onnx.save(model if keep is None else pruned(model, keep(model)), base)
+            onnx.save(model if keep is None else pruned(model, keep(load(HUGGY).graph)), base)
             against = pairs(base, scratch)
             for name, binaries in given.items():
                 answers = {pair: asked(TOOLS[name], binaries, base, path, scratch) for pair, path in against.items()}

@@ -246,7 +246,7 @@ class Here:
         self.compiled = Compiled(opened, self.policy, count, compile, progress)
         self.batch = 0
         self.steps: dict[str, tuple[Step, int]] = {}
-        self.same = undrawn_outputs(model.proto)
+        self.same = undrawn_outputs(model.graph)
         self.unfixed = {o.name for o in self.contract.outputs if not o.fixed}
         by_field = {o.field: o.name for o in self.contract.outputs}
         acts = self.contract.acting.deterministic

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graph2torch.errors import TargetError
-from graph2torch.graph import RANDOM, Array, Graph, read_graph
+from graph2torch.graph import Array, Graph, read_graph
 from graph2torch.judge.randomness import needed_nodes
 from graph2torch.text import quoted
 
@@ -22,15 +22,6 @@ from .prune import pruned
 LAYERS = frozenset({"Gemm", "MatMul", "Conv"})
 BETWEEN = frozenset({"Sigmoid", "Tanh", "Relu", "LeakyRelu", "Elu", "Mul", "Add", "Reshape", "Transpose", "Flatten"})
 HALF = "/half"  # added to the names of what is converted
-
-
-def drawn_outputs(graph: Graph) -> tuple[str, ...]:
-    """Names of the outputs that a random operator reaches."""
-    reached: set[str] = set()
-    for node in graph.nodes:
-        if node.op in RANDOM or not reached.isdisjoint(node.inputs):
-            reached.update(node.outputs)
-    return tuple(o.name for o, result in zip(graph.outputs, graph.results, strict=True) if result in reached)
 
 
 def restricted(proto: onnx.ModelProto, kept: Collection[str], batch: int | None = None) -> onnx.ModelProto:

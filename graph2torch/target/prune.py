@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from graph2torch.errors import UnsupportedGraph
-from graph2torch.graph import RANDOM
+from graph2torch.graph import RANDOM, Graph
 from graph2torch.judge.randomness import needed_nodes
 from graph2torch.text import quoted
 
@@ -44,16 +44,10 @@ def pruned(proto: onnx.ModelProto, outputs: Sequence[str]) -> onnx.ModelProto:
     return left
 
 
-def undrawn_outputs(proto: onnx.ModelProto) -> tuple[str, ...]:
+def undrawn_outputs(graph: Graph) -> tuple[str, ...]:
     """The outputs that no random operator has a part in, in the graph's order."""
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in proto.graph.node:
-        for value in node.input:
-            readers.setdefault(value, []).append(node)
-    todo = [value for node in proto.graph.node if node.op_type in RANDOM for value in node.output]
-    drawn = set(todo)
-    while todo:
-        new = {value for node in readers.get(todo.pop(), ()) for value in node.output} - drawn
-        drawn |= new
-        todo += new
-    return tuple(o.name for o in proto.graph.output if o.name not in drawn)
+    drawn: set[str] = set()
+    for node in graph.nodes:
+        if node.op in RANDOM or not drawn.isdisjoint(node.inputs):
+            drawn.update(node.outputs)
+    return tuple(o.name for o, result in zip(graph.outputs, graph.results, strict=True) if result not in drawn)

@@ -34,7 +34,8 @@ from graph2torch.precisions import PRECISIONS
 from graph2torch.spec import PolicySpec
 from graph2torch.text import one_line, quoted
 
-from .graph import drawn_outputs, halved, restricted
+from .graph import halved, restricted
+from .prune import undrawn_outputs
 
 Format = Literal["onnx", "torch-export", "aot-inductor", "torchscript"]
 ENDINGS: Mapping[str, Format] = {".onnx": "onnx", ".pt2": "torch-export", ".ts": "torchscript", ".pt": "torchscript"}
@@ -222,8 +223,8 @@ def _check(target: Target) -> None:
 
 def kept_outputs(spec: PolicySpec, target: Target) -> tuple[str, ...]:
     """Names of the outputs that the target has. TargetError if no action would be left."""
-    drawn = drawn_outputs(spec.graph) if target.deterministic_only else ()
-    kept = [o for o in spec.outputs if o.name not in drawn and (target.metadata or o.constant is None)]
+    names = undrawn_outputs(spec.graph) if target.deterministic_only else tuple(o.name for o in spec.outputs)
+    kept = [o for o in spec.outputs if o.name in names and (target.metadata or o.constant is None)]
     memory = {i.next for i in spec.inputs if i.kind == "memory"}
     if target.deterministic_only and all(o.constant is not None or o.name in memory for o in kept):
         raise TargetError(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph2torch.errors import UnsupportedGraph
-from graph2torch.graph import RANDOM
+from graph2torch.graph import RANDOM, read_graph
 from graph2torch.judge.runtime import session
 from graph2torch.target.prune import pruned, undrawn_outputs
 from tests.models import tiny_policy
@@ -15,7 +15,7 @@ from tests.models import tiny_policy
 def test_what_is_left_gives_the_same_bits() -> None:
     whole = tiny_policy()
     before = whole.SerializeToString()
-    names = undrawn_outputs(whole)
+    names = undrawn_outputs(read_graph(whole, "whole"))
     assert "deterministic_continuous_actions" in names and "continuous_actions" not in names
     part = pruned(whole, names)
     assert whole.SerializeToString() == before

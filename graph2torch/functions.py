@@ -24,8 +24,8 @@ def written_out(proto: onnx.ModelProto, name: str, most: int) -> onnx.ModelProto
 
     most: nodes that may come of it
 
-    Raises ModelError for functions that call themselves, are defined twice, or are called with operands that they don't
-    have, and UnsupportedGraph for more than `most` nodes or MAX_BYTES bytes, before anything is written out.
+    Raises ModelError for functions that call themselves, are defined twice, read what is not theirs, or are called with operands
+    that they don't have, and UnsupportedGraph for more than `most` nodes or MAX_BYTES bytes, before anything is written out.
     """
     if not proto.functions:
         return proto
@@ -86,6 +86,8 @@ class _Sizes:
                 f"{printable(node.name, 80) or 'without a name'} calls it with {len(node.input)} and {len(node.output)}; the graph is not valid."
             )
         if key not in self.known:
+            if (unbound := _unbound(function.node, set(function.input))) is not None:
+                raise ModelError(f"{what} reads {quoted(unbound)}, which is neither its operand nor made before; the graph is not valid.")
             self.open.add(key)
             self.known[key] = self.of(function.node, depth + 1)
             self.open.remove(key)
@@ -107,3 +109,26 @@ def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _nodes(graph.node)
+
+
+def _unbound(nodes: Iterable[onnx.NodeProto], known: set[str]) -> str | None:
+    """The first value that is read without being there: written out, it would be any value of that name around the call.
+
+    `known` is as before once all of `nodes` are looked at.
+    """
+    made: set[str] = set()
+    for node in nodes:
+        missing: str | None = next((value for value in node.input if value and value not in known), None)
+        if missing is not None:
+            return missing
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                own = {v.name for values in (graph.input, graph.initializer) for v in values} - known
+                known |= own
+                if (missing := _unbound(graph.node, known)) is not None:
+                    return missing
+                known -= own
+        made |= set(node.output) - known
+        known.update(node.output)
+    known -= made
+    return None

@@ -121,6 +121,16 @@ def test_what_no_valid_model_has(
         written_out(model(nodes, functions), "m", MAX_NODES)
 
 
+def test_what_a_function_reads_is_its_own(tmp_path: Path) -> None:
+    """Written out, "outer" would be the caller's value of that name; onnxruntime refuses such a file."""
+    outer = [helper.make_node("Neg", ["x"], ["outer"]), call("f", "y")]
+    with pytest.raises(ModelError, match="reads 'outer', which is neither its operand nor made before"):
+        written_out(model(outer, [function("f", [helper.make_node("Relu", ["outer"], ["y"])])]), "m.onnx", MAX_NODES)
+    late = [helper.make_node("Relu", ["a"], ["y"]), helper.make_node("Neg", ["x"], ["a"])]
+    with pytest.raises(ModelError, match="reads 'a'"):
+        written_out(model([call("f", "y")], [function("f", late)]), "m.onnx", MAX_NODES)
+
+
 def test_what_a_function_holds_is_no_less_checked(tmp_path: Path) -> None:
     """Its nodes are held to the same definitions as the graph's own; a domain that nobody defines stays unknown."""
     onnx.save(model([call("a", "y")], [function("a", [helper.make_node("Neg", ["x", "x"], ["y"])])]), tmp_path / "operands.onnx")

@@ -396,7 +396,7 @@ def test_options_on_pages_exist(page: Path) -> None:
         assert not unknown_options(text), piece.place
         if first := re.match(r"([a-z]+) (?=.*--)", text) if piece.kind == "inline" else None:  # `run --dtype float16`
             assert first[1] not in COMMANDS or not unknown_options(f"graph2torch {text}"), piece.place
-        scripts = re.findall(r"python (?:-\w+ \w+ )?(?:-m )?((?:docs|assets)/\w+\.py|(?:benchmarks|tests)\.\w+)", text)
+        scripts = re.findall(r"python (?:-\w+ \w+ )?(?:-m )?((?:docs|assets)/\w+\.py|(?:benchmarks|tests)(?:\.\w+)?)", text)
         known = {o for script in scripts for o in options_of(script)} | OTHER_OPTIONS | GLOBAL
         for module in re.findall(r"tests\.(?:fuzz|mutations)", page.read_text(encoding="utf-8").replace("make fuzz", "tests.fuzz")):
             known |= options_of(module)

@@ -89,9 +89,9 @@ def inspect_run(folder: str | Path) -> Found:
         advice = (
             f"it holds trainings: {', '.join(map(quoted, runs[:6]))}{more}; give one of them"
             if runs
-            else "give a folder that ML-Agents wrote in a training (results/RUN), or a file"
+            else "give a folder that ML-Agents wrote in a training (results/RUN), or the file itself"
         )
-        raise RunError(f"{shown} holds no checkpoints, no event files and no {FILE}; {advice}.")
+        raise RunError(f"{shown} is a folder that holds no checkpoints, no event files and no {FILE}; {advice}.")
     left, points = MAX_RECORDS, MAX_POINTS
     told: list[Found] = []
     for behavior in behaviors:

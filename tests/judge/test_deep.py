@@ -206,8 +206,8 @@ def test_memory_that_drifts(copied: Callable[[str], Path]) -> None:
     folder = copied("lstm")
     edit(
         folder,
-        "return y.reshape(-1, self.size), torch.cat([hidden, cell], dim=-1)",
-        "return y.reshape(-1, self.size), torch.cat([hidden, cell + 8e-6], dim=-1)",
+        "return hidden, torch.cat([hidden, cell], dim=-1).unsqueeze(0)",
+        "return hidden, torch.cat([hidden, cell + 8e-6], dim=-1).unsqueeze(0)",
     )
     found = verify_folder(folder)
     assert found.verification.level == "differs" and "torch's 'recurrent_out, memory fed back'" in found.verification.reason

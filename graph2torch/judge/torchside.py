@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -48,6 +48,20 @@ class TorchSide:
             self.functions[key] = namespace["inner"]
         given = None if noise is None or not self.spec.noise else self._noise(noise)
         return self._arrays(lambda: self.functions[key](self.module, *self._arguments(feed), noise=given))
+
+    def acted(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """What `policy.act` gives, by the name of the output that gives the same; what the graph has no such output for is left out."""
+        acting, named = self.spec.acting.deterministic, {o.field: o.name for o in self.spec.outputs}
+        if not acting:
+            return {}
+        memory = next((i.next for i in self.spec.inputs if i.kind == "memory"), "")
+        outputs = [memory if name == "memory" else named.get(f"deterministic_{name}", "") for name in acting]
+
+        def run() -> Iterable[torch.Tensor]:
+            found = cast(Any, self.module).act(*self._arguments(feed))
+            return found if isinstance(found, tuple) else (found,)
+
+        return {output: array for output, array in zip(outputs, self._arrays(run), strict=False) if output}
 
     def _arguments(self, feed: Mapping[str, Array]) -> list[torch.Tensor]:
         import torch

@@ -26,7 +26,7 @@ from graph2torch.graph import Array
 from graph2torch.spec import PolicySpec
 from graph2torch.text import one_line, quoted
 
-from .figures import TOLERANCE, Figures, Tally
+from .figures import TOLERANCE, Figures, Tally, different_bits
 from .isomorphism import Alignment
 from .observations import SEED, Case, like, quick
 from .randomness import Drawn, Randomness, choices_of, met_by_noise, pair_draws, pin, probe, unlike_draw
@@ -170,10 +170,17 @@ class Judge:
         by_value = {a: z for (a, _), z in zip(self.draws, noise.noise, strict=True)}
         given = self.side.outputs(feed, by_value)
         off = 0.0
-        for name, a, b in zip(self.outputs, expected, given, strict=False):
-            b = noise.settle(self.choices[name], a, b) if name in self.choices else b
+        by_act = self.side.acted(feed)
+        for name, a, made in zip(self.outputs, expected, given, strict=False):
+            b = noise.settle(self.choices[name], a, made) if name in self.choices else made
             shown = f"{name}, memory fed back" if case.carried else name  # else large made-up memories would widen what is tolerated
             self.torch_tallies.setdefault(shown, Tally(shown)).add(a, b)
+            acted = by_act.get(name)
+            if acted is not None and (
+                acted.dtype != made.dtype or acted.shape != made.shape or different_bits(acted, made).any()
+            ):  # else it is compared already
+                acted = noise.settle(self.choices[name], a, acted) if name in self.choices else acted
+                self.torch_tallies.setdefault(f"{shown}, by act", Tally(f"{shown}, by act")).add(a, acted)
             if case.kind == "sequence" and a.shape == b.shape and a.size:
                 off = max(off, float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64)))))
         if case.kind == "sequence":

@@ -214,6 +214,23 @@ def test_memory_that_drifts(copied: Callable[[str], Path]) -> None:
     assert found.drift[-1][1] > found.drift[0][1] and found.drift[0][1] < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("family", "before", "after", "output"),
+    [
+        ("continuous", "-3, 3) / 3", "-3, 3) / 3.1", "deterministic_continuous_actions"),
+        ("discrete", "p_0.argmax(1", "p_0.argmin(1", "deterministic_discrete_actions"),
+        ("lstm", "memory.transpose(0, 1)", "memory.transpose(0, 1) * 2", "recurrent_out"),
+    ],
+)
+def test_act_is_held_against_the_original_as_well(copied: Callable[[str], Path], family: str, before: str, after: str, output: str) -> None:
+    folder = copied(family)
+    head, act, rest = re.split(r"(    def act.*?)(?=    def distribution)", (folder / "model.py").read_text(), flags=re.DOTALL)
+    assert act.count(before) == 1
+    (folder / "model.py").write_text(head + act.replace(before, after) + rest)
+    found = verify_folder(folder)
+    assert found.verification.level == "differs" and f"'{output}, by act'" in found.verification.reason.replace(", memory fed back", "")
+
+
 def test_another_layout_of_the_same_policy_is_judged_by_its_outputs(copied: Callable[[str], Path]) -> None:
     folder = copied("continuous")
     edit(folder, "self.body", "self.trunk")

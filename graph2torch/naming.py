@@ -42,8 +42,9 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
     turns = Counter((block.rule, there) for block, there in zip(blocks, read_by, strict=True))
     number: Counter[str] = Counter()
     turn: Counter[tuple[str, frozenset[str]]] = Counter()
-    described: list[Block] = []
-    for block, origin, there in zip(blocks, origins, read_by, strict=True):
+    described = [*blocks]
+    for i in by_outputs(graph, blocks):  # numbers mean something: branch 0 is the first action, wherever its nodes stand in the file
+        block, origin, there = blocks[i], origins[i], read_by[i]
         kind = block.rule, there
         if block.rule in rules:  # else from a table of operators
             place = Place(
@@ -59,12 +60,30 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
                 turn=turn[kind],
                 turns=turns[kind],
             )
-            described.append(rules[block.rule].describe(block, place))
-        else:
-            described.append(block)
+            described[i] = rules[block.rule].describe(block, place)
         number[block.rule] += 1
         turn[kind] += 1
     return _own_tensors(_sequences(tuple(described), readers, set(graph.results), taken), rules, taken)
+
+
+def by_outputs(graph: Graph, blocks: tuple[Block, ...]) -> tuple[int, ...]:
+    """The blocks' indices, what an output needs before it, the first output's first; then those that no output needs.
+
+    It follows what is declared (the order of outputs, and of a node's inputs), not the order of nodes, which is any topological one.
+    """
+    made = {value: i for i, block in enumerate(blocks) for value in block.outputs}
+    order: dict[int, None] = {}
+    entered: set[int] = set()
+    roots = [made[value] for value in graph.results if value in made]
+    todo = [*range(len(blocks) - 1, -1, -1), *reversed(roots)]
+    while todo:
+        i = todo[-1]
+        if i in entered:
+            order.setdefault(todo.pop())
+        else:
+            entered.add(i)
+            todo += [made[value] for value in reversed(blocks[i].reads) if value in made and made[value] not in entered]
+    return tuple(order)
 
 
 def inputs_of(graph: Graph, reserved: Iterable[str] = ()) -> tuple[Input, ...]:

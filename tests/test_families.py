@@ -38,6 +38,39 @@ def test_each_family_reaches_level_graph(tmp_path: Path, family: str, era: Era, 
     assert check_inert(made.recognised) == (0 if era == "torch1.8" else sum(o.constant is not None for o in made.spec.outputs))
 
 
+# ---------------------------------------------------------------------------------------------- order
+WIDE: dict[str, Any] = {
+    "branches": {"observations": (4, 3), "actions": 2, "branches": (3, 2, 3)},
+    "images": {"observations": ((2, 20, 21), 3, (2, 20, 21))},
+}
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *WIDE])
+def test_what_a_policy_is_does_not_depend_on_the_order_of_nodes(tmp_path: Path, name: str) -> None:
+    """Branch 0 is the first action wherever its nodes stand: `act`, `distribution`, the mask's meaning and the checkpoint's keys go by it."""
+    model = tiny_policy(**({**FAMILIES, **WIDE})[name])
+    checkpoint = tiny_checkpoint(model)
+    first = build_policy(*save_pair(tmp_path, model, checkpoint, "first"))
+    inputs = [torch.from_numpy(observation(i, 16, "ordinary", np.random.default_rng(0))) for i in first.spec.graph.inputs]
+    nodes = list(model.graph.node)
+    for seed in range(3):
+        other = onnx.ModelProto.FromString(model.SerializeToString())
+        del other.graph.node[:]
+        other.graph.node.extend(nodes[::-1] if seed == 0 else [nodes[i] for i in np.random.default_rng(seed).permutation(len(nodes))])
+        made = build_policy(*save_pair(tmp_path, other, checkpoint, f"other{seed}"))
+        assert made.verification.level == "graph", made.verification.reason
+        assert made.bindings.verdict == "same" and dict(made.bindings.keys) == dict(first.bindings.keys)
+        assert made.spec.title == first.spec.title
+        assert [i.meaning for i in made.spec.inputs] == [i.meaning for i in first.spec.inputs]
+        policies: list[Any] = [build_module(m.source, m.bindings) for m in (first, made)]
+        here, there = (policy.act(*inputs) for policy in policies)
+        for a, b in zip(here, there, strict=True) if isinstance(here, tuple) else [(here, there)]:
+            assert torch.equal(a, b)
+        actions = sampled(policies[0].distribution(*inputs))
+        a, b = (policy.distribution(*inputs).log_prob(*actions) for policy in policies)
+        assert torch.equal(a, b)
+
+
 # ---------------------------------------------------------------------------------------------- training
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_family_can_be_trained_and_exported_again(tmp_path: Path, family: str) -> None:

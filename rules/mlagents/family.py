@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graph2torch.act.contract import Acting, Input
 from graph2torch.graph import Graph, ValueInfo
-from graph2torch.naming import inputs_of, name_blocks, outputs_of
+from graph2torch.naming import by_outputs, inputs_of, name_blocks, outputs_of
 from graph2torch.rulebook import Rule, Setting
 from graph2torch.spec import Argument, Block, Method, Module, Output, PolicySpec
 from graph2torch.text import MEMBERS, identifier, printable
@@ -46,7 +46,7 @@ def policy_module() -> str:
 def describe(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> PolicySpec:
     taken = {*MEMBERS, "load", *(identifier(v.name) for v in (*graph.inputs, *graph.outputs))}
     blocks = name_blocks(graph, blocks, rules, taken)
-    heads = Heads(blocks)
+    heads = Heads(graph, blocks)
     inputs, outputs = _inputs(graph, heads), _outputs(graph, heads)
     return PolicySpec(
         family="mlagents",
@@ -94,7 +94,7 @@ class Heads:
     logits, p: value of each branch's (masked) logits and probabilities
     """
 
-    def __init__(self, blocks: tuple[Block, ...]) -> None:
+    def __init__(self, graph: Graph, blocks: tuple[Block, ...]) -> None:
         self.blocks = blocks
         self.maker = {value: block for block in blocks for value in block.outputs}
         self.readers: dict[str, list[Block]] = {}
@@ -112,7 +112,8 @@ class Heads:
                     "torch.clamp(mu, -3, 3) / 3" if "bounded_action" in after else "torch.tanh(mu)" if "squashed_action" in after else "mu"
                 )
         self.actions = _width(self.maker.get(self.mu or ""))
-        self.branches = [b for b in blocks if b.rule == "linear" and re.fullmatch(r"(branch|values)(_\d+)*", b.name)]
+        ordered = [blocks[i] for i in by_outputs(graph, blocks)]
+        self.branches = [b for b in ordered if b.rule == "linear" and re.fullmatch(r"(branch|values)(_\d+)*", b.name)]
         self.options = [_width(branch) for branch in self.branches]
         softmax = {self.branch(block.outputs[0]): block for block in blocks if block.rule == "softmax"}
         chosen = [softmax[i] for i in range(len(self.branches)) if i in softmax]

@@ -157,7 +157,7 @@ def precision(value: str | None) -> str | None:
     from graph2torch.precisions import PRECISIONS
 
     if value is not None and value not in PRECISIONS:
-        raise typer.BadParameter(f"is {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}")
+        raise typer.BadParameter(f"{value!r} is none; give {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}.")
     return value
 
 
@@ -189,7 +189,7 @@ DeviceOption = Annotated[
 ]
 
 
-@app.command(epilog=EXIT)
+@app.command(short_help="Rebuild a policy as torch code, and prove it equal.", epilog=EXIT)
 @guarded
 def build(
     model: Annotated[Path, typer.Argument(help="The policy's graph, MODEL.onnx.", show_default=False)],
@@ -219,7 +219,7 @@ def build(
 ) -> None:
     """Rebuild a policy into DIR (model.py, weights.safetensors, rebuilt.onnx, lifted.onnx, report.json, report.html), and print how equal it is."""
     if weights not in ("checkpoint", "onnx"):
-        raise typer.BadParameter("is 'checkpoint' or 'onnx'", param_hint="--weights")
+        raise typer.BadParameter(f"{weights!r} is none; give 'checkpoint' or 'onnx'.", param_hint="--weights")
     from graph2torch.build import build as run
     from graph2torch.build import report
 
@@ -278,7 +278,7 @@ def asked_for(device: str, note: Callable[[str], None]) -> Device | None:
     return resolve(device)
 
 
-@app.command(epilog=EXIT)
+@app.command(short_help="Tell what an .onnx, a .pt, a pair or a training is.", epilog=EXIT)
 @guarded
 def inspect(
     file: Annotated[
@@ -306,7 +306,7 @@ VERIFY_EXIT = """Exit status: 0 equal; 1 different; 2 trouble (a file is missing
 device asked for is not usable; 130 interrupted."""
 
 
-@app.command(epilog=VERIFY_EXIT)
+@app.command(short_help="Judge a built policy again, on much more.", epilog=VERIFY_EXIT)
 @guarded
 def verify(
     folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
@@ -366,7 +366,10 @@ def verify(
     raise typer.Exit(0 if found.equal else 1)
 
 
-@app.command(epilog="Exit status: 0, and the page is written; 1 with --verify if something is different; 2 trouble; 130 interrupted.")
+@app.command(
+    short_help="Write the report.html of a built policy again.",
+    epilog="Exit status: 0, and the page is written; 1 with --verify if something is different; 2 trouble; 130 interrupted.",
+)
 @guarded
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder that build wrote.", show_default=False)],
@@ -401,7 +404,10 @@ def report(
     raise typer.Exit(0 if found is None or found.equal else 1)
 
 
-@app.command(epilog="Exit status: 0 equal within the tolerance, and written; 1 different, and not written; 2 trouble; 130 interrupted.")
+@app.command(
+    short_help="Write a built policy for a target: ONNX, TorchScript …",
+    epilog="Exit status: 0 equal within the tolerance, and written; 1 different, and not written; 2 trouble; 130 interrupted.",
+)
 @guarded
 def export(
     folder: Annotated[Path, typer.Argument(help="A folder that build wrote. Its model.py is code and is run.", show_default=False)],
@@ -435,7 +441,9 @@ def export(
     """Write the policy for a target (ONNX for another opset, deterministic, fixed batch, half; torch.export, AOTInductor, TorchScript)."""
     from graph2torch.target.target import Target, export_folder, format_of, report
 
-    target = Target(format_of(output, kind), deterministic_only, metadata, opset, batch, fp16, exporter, tolerance)
+    target = Target(
+        None if kind is None else format_of(output, kind), deterministic_only, metadata, opset, batch, fp16, exporter, tolerance
+    )
     with Progress(as_json) as note:
         made = export_folder(folder, output, target, original, force=force, rules=tuple(rules or ()), progress=note)
     if as_json:
@@ -447,7 +455,10 @@ def export(
     raise typer.Exit(0 if made.equal else 1)
 
 
-@app.command(epilog="Exit status: 0 equal networks; 1 different; 2 trouble; 130 interrupted.")
+@app.command(
+    short_help="Tell in what two graphs or checkpoints differ.",
+    epilog="Exit status: 0 equal networks; 1 different; 2 trouble; 130 interrupted.",
+)
 @guarded
 def diff(
     a: Annotated[Path, typer.Argument(help="An .onnx or a .pt.", show_default=False)],
@@ -490,7 +501,7 @@ def diff(
     raise typer.Exit(0 if found.equal else 1)
 
 
-@app.command()
+@app.command(short_help="List the rules, or explain a graph with them.")
 @guarded
 def rules(
     explain: Annotated[
@@ -524,7 +535,10 @@ def rules(
         show(found)
 
 
-@app.command(epilog="Exit status: 0 everything works on the CPU; 2 something doesn't; 3 the device asked for is not usable.")
+@app.command(
+    short_help="Tell what works on this machine, and what to do about the rest.",
+    epilog="Exit status: 0 everything works on the CPU; 2 something doesn't; 3 the device asked for is not usable.",
+)
 @guarded
 def doctor(
     device: Annotated[
@@ -545,7 +559,8 @@ def doctor(
 
 
 @app.command(
-    epilog="Exit status: 0; 1 if another fingerprint was expected; 2 trouble; 3 the device asked for is not usable; 130 interrupted."
+    short_help="Act with a built policy.",
+    epilog="Exit status: 0; 1 if another fingerprint was expected; 2 trouble; 3 the device asked for is not usable; 130 interrupted.",
 )
 @guarded
 def run(
@@ -653,7 +668,8 @@ def run(
 
 
 @app.command(
-    epilog="Exit status: 0; 1 if an engine gave something else than the original; 2 trouble; 3 the device asked for is not usable; 130 interrupted."
+    short_help="Time a built policy beside onnxruntime.",
+    epilog="Exit status: 0; 1 if an engine gave something else than the original; 2 trouble; 3 the device asked for is not usable; 130 interrupted.",
 )
 @guarded
 def bench(
@@ -714,7 +730,8 @@ def bench(
 
 
 @app.command(
-    epilog="Exit status: 0 no case failed; 1 some did; 2 trouble, and no case was tried; 3 the device asked for is not usable; 130 interrupted."
+    short_help="Have a built policy try everything it can.",
+    epilog="Exit status: 0 no case failed; 1 some did; 2 trouble, and no case was tried; 3 the device asked for is not usable; 130 interrupted.",
 )
 @guarded
 def selftest(
@@ -754,7 +771,10 @@ def selftest(
     raise typer.Exit(0 if found.passed else 1)
 
 
-@app.command(epilog="Exit status: 0; 2 trouble. What is served ends with Ctrl-C, which is no trouble.")
+@app.command(
+    short_help="Show a built policy in the browser, or in Netron.",
+    epilog="Exit status: 0; 2 trouble. What is served ends with Ctrl-C, which is no trouble.",
+)
 @guarded
 def view(
     folder: Annotated[Path, typer.Argument(help="A folder that build wrote.", show_default=False)],

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from .act.folder import Folder, open_folder
-from .devices.device import exact, thread_count, threads
+from .devices.device import asked_for, exact, thread_count, threads
 from .engine import cache
 from .engine.compiled import identity
 from .engine.engines import Compiled, wanted
@@ -142,7 +142,7 @@ def bench_folder(
     rounds: int = ROUNDS,
     seed: int = SEED,
     compile: bool = False,  # noqa: A002 # what the option is called
-    device: Device | None = None,
+    device: Device | str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Bench:
     """Times the policy in a folder that build wrote. **Runs its model.py.**
@@ -162,6 +162,7 @@ def bench_folder(
 
     for count in thread_counts:
         thread_count(count)
+    device = asked_for(device)
     opened = open_folder(folder, ("rebuilt.onnx",))
     model = load(path := opened.find_original(original))
     opened.check_original(path, model.sha256)

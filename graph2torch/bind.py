@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -94,6 +94,12 @@ class Bindings:
         if self.misfit:
             return "other network"
         return "drift" if self.disagreements or self.metadata else "same"
+
+
+def check_weights(weights: str) -> None:
+    """Raises PairError unless it says whose weights to take."""
+    if weights not in get_args(Weights):
+        raise PairError(f"{quoted(str(weights))} doesn't say whose weights to take; give 'checkpoint' or 'onnx'.")
 
 
 def bind(spec: PolicySpec, checkpoint: Checkpoint | None, weights: Weights = "checkpoint") -> Bindings:

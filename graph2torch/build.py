@@ -20,18 +20,18 @@ from safetensors.numpy import save
 
 from . import __version__
 from .act.contract import to_json
-from .bind import Bindings, Weights, bind
+from .bind import Bindings, Weights, bind, check_weights
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .emit import Provenance, emit
-from .errors import OutputError, PairError, UnsupportedGraph
-from .files import deferred, where
+from .errors import ModelError, OutputError, PairError, UnsupportedGraph
+from .files import check_input, deferred, where
 from .graph import MAX_NODES, Array, Graph, Model, check_memory, load, read_graph
 from .judge.figures import finite
 from .lifted import check_lifted, lifted
 from .pair import Pair, judge, with_match
 from .precisions import PRECISIONS, check_dtype
-from .rulebook import RuleBook, load_rules
+from .rulebook import RuleBook, Rules, folders_of, load_rules
 from .spec import Coverage, Module, PolicySpec
 from .text import one_line, printable, quoted
 
@@ -107,9 +107,9 @@ class Build:
         return self.verification.level in EQUAL and not apart and not off and good
 
 
-def recognise(path: str | Path, rules: tuple[str | Path, ...] = (), most: int = MAX_NODES) -> Recognised:
+def recognise(path: str | Path, rules: Rules = (), most: int = MAX_NODES) -> Recognised:
     """Reads an .onnx and tells what it is, without torch. Raises UnsupportedGraph if it has more nodes than `most`."""
-    book = load_rules(*rules)
+    book = load_rules(*folders_of(rules))
     model = load(path)
     if len(model.graph.file_nodes) > most:
         raise UnsupportedGraph(
@@ -123,21 +123,26 @@ def build_policy(
     checkpoint_path: str | Path | None = None,
     *,
     weights: Weights = "checkpoint",
-    rules: tuple[str | Path, ...] = (),
-    device: Device | None = None,
-    dtype: str = PRECISIONS[0],
+    rules: Rules = (),
+    device: Device | str | None = None,
+    dtype: str | torch.dtype = PRECISIONS[0],
     threads: int | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
     """Rebuilds the policy in memory and verifies it (the quick tier), on `device` as well if it is another than the CPU; nothing is written.
 
+    weights: "checkpoint", or "onnx" for the graph's; device: "npu", "cuda:1" …, or one that `devices.device.resolve` gave
     dtype: of the layers' weights in weights.safetensors: "float32", "float16" or "bfloat16". What is proved is the float32 network
     threads: of torch on the CPU, by default one
 
     Raises Graph2TorchError: the files can't be read, the graph holds operators that no rule explains, the checkpoint
     is of another network and `weights` isn't "onnx", or the device can't run the policy.
     """
-    check_dtype(dtype)
+    from .devices.device import asked_for
+
+    dtype = check_dtype(dtype)
+    check_weights(weights)
+    device = asked_for(device)
     progress(f"reading {where(Path(onnx_path))}")
     recognised = recognise(onnx_path, rules, MAX_BUILT)
     if recognised.spec.unexplained:
@@ -280,9 +285,9 @@ def build(
     *,
     force: bool = False,
     weights: Weights = "checkpoint",
-    rules: tuple[str | Path, ...] = (),
-    device: Device | None = None,
-    dtype: str = PRECISIONS[0],
+    rules: Rules = (),
+    device: Device | str | None = None,
+    dtype: str | torch.dtype = PRECISIONS[0],
     threads: int | None = None,
     progress: Progress = lambda _: None,
 ) -> Build:
@@ -291,6 +296,7 @@ def build(
     The folder appears whole or not at all. Raises OutputError if it exists (unless `force`) or can't be written.
     """
     target = Path(output) if output is not None else Path(Path(onnx_path).stem)
+    check_input(Path(onnx_path), "an ONNX model", ModelError)
     check_output(target, force)
     made = build_policy(
         onnx_path, checkpoint_path, weights=weights, rules=rules, device=device, dtype=dtype, threads=threads, progress=progress

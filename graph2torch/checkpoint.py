@@ -20,7 +20,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from .errors import CheckpointError
-from .files import MAX_BYTES, read_file, where
+from .files import MAX_BYTES, looks_like, read_file, where
 from .graph import Array
 from .text import one_line, quoted
 
@@ -171,6 +171,8 @@ def _children(value: object) -> list[tuple[str, object]] | None:
 
 def _load(data: bytes, name: str) -> object:
     if not data.startswith((b"PK", b"\x80")) or data[257:262] == b"ustar":  # a tape archive, torch's format before 2016
+        if like := looks_like(data):
+            raise CheckpointError(f"{name} is {like}, not a PyTorch checkpoint; give the .pt.")
         raise CheckpointError(f"{name} is not a PyTorch checkpoint (neither an archive nor a pickle); give the .onnx first, then the .pt.")
     try:
         if data.startswith(b"PK"):

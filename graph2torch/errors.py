@@ -5,12 +5,11 @@ Graph2TorchError            exit status 2, nothing written
 ├── UnsupportedGraph        the graph is valid, but holds something that can't be rebuilt
 │   └── UnlikeGraphs        two graphs are too different to be run side by side
 ├── CheckpointError         the .pt can't be read, or holds no policy
-├── PairError               the .pt is of another network than the .onnx
+├── PairError               the .pt is of another network than the .onnx, or it isn't said whose weights to take
 ├── RuleError               a rule file is wrong
-├── FolderError             a folder isn't what build wrote, or its original is missing
+├── FolderError             a folder isn't what build wrote, is damaged, or its original is missing
 ├── RunError                a folder isn't one that a training wrote
 ├── ObservationError        a file of observations can't be read, or doesn't fit the policy
-├── FolderError             a folder that is to act is none that graph2torch built, or is damaged
 ├── ActingError             the policy can't act as it is asked to
 ├── EngineError             an engine can't compute the policy's steps, or not as eager torch does
 ├── TargetError             the policy can't be exported as it is asked to be
@@ -45,7 +44,7 @@ class CheckpointError(Graph2TorchError):
 
 
 class PairError(Graph2TorchError):
-    """The .pt is of another network than the .onnx."""
+    """The .pt is of another network than the .onnx, or it isn't said whose weights to take."""
 
 
 class RuleError(Graph2TorchError):

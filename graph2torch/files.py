@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import threading
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +24,8 @@ def where(path: Path) -> str:
     return printable(path.name or str(path))
 
 
-def read_file(path: Path, what: str, error: type[Exception], limit: int = MAX_BYTES) -> bytes:
-    """The bytes of `path`, at most `limit`, after the checks that any input file gets."""
+def check_input(path: Path, what: str, error: type[Exception]) -> None:
+    """`error` unless `path` is a file."""
     name = where(path)
     try:
         if path.is_dir():
@@ -33,6 +34,33 @@ def read_file(path: Path, what: str, error: type[Exception], limit: int = MAX_BY
             raise error(f"{name} does not exist; check the path {quoted(str(path))}.")
         if not path.is_file():
             raise error(f"{name} is not a regular file; give {what}.")
+    except OSError as problem:
+        raise error(f"{name} can't be read: {problem.strerror or problem}; check the path and its permissions.") from None
+    except ValueError as problem:  # an embedded null byte
+        raise error(f"{name} is no usable path: {problem}.") from None
+
+
+def looks_like(data: bytes) -> str:
+    """What a file is that was given for another, by its first bytes: "JSON"; "" where they don't tell."""
+    head = data[:512].lstrip()
+    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= len(data) - 8:
+        return "weights alone (safetensors)"
+    if head[:9].lower() == b"<!doctype" or head[:5].lower() == b"<html":
+        return "a web page"
+    try:
+        text = getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return ""
+    if text and all(character in "\t\n\f\r" or character.isprintable() for character in text):
+        return "JSON" if text[0] in "{[" else "text"
+    return ""
+
+
+def read_file(path: Path, what: str, error: type[Exception], limit: int = MAX_BYTES) -> bytes:
+    """The bytes of `path`, at most `limit`, after the checks that any input file gets."""
+    name = where(path)
+    check_input(path, what, error)
+    try:
         size = path.stat().st_size
         if size == 0:
             raise error(f"{name} is empty; export or download it again.")

@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from .errors import ModelError, UnsupportedGraph
-from .files import MAX_BYTES, MAX_RANK, read_file, where
+from .files import MAX_BYTES, MAX_RANK, looks_like, read_file, where
 from .functions import written_out
 from .order import topological
 from .text import one_line, printable, quoted
@@ -202,10 +202,14 @@ def load(path: str | Path) -> Model:
     try:
         proto = onnx.ModelProto.FromString(data)
     except (DecodeError, UnicodeDecodeError) as error:
+        if like := looks_like(data):
+            raise ModelError(f"{where(path)} is {like}, not an ONNX model; give the .onnx.") from None
         raise ModelError(
             f"{where(path)} is not an ONNX model, or it is truncated ({one_line(str(error), 80)}); export or download it again."
         ) from None
     if not proto.HasField("graph") or not (proto.graph.output and proto.ir_version and proto.opset_import):
+        if like := looks_like(data):
+            raise ModelError(f"{where(path)} is {like}, not an ONNX model; give the .onnx.")
         raise ModelError(f"{where(path)} is not an ONNX model: it has no graph with outputs and an opset; export or download it again.")
     check_counts(proto.graph, where(path))
     if not all(isinstance(text, str) for text in texts(proto)):  # protobuf gives bytes for what is not UTF-8

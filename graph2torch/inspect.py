@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bind import Binding, Bindings, bind, odd_values, roots
-from .build import Recognised, recognise
+from .build import MADE, Recognised, recognise
 from .canonical import canonicalise
 from .checkpoint import Checkpoint, load_checkpoint
 from .errors import Graph2TorchError, ModelError
@@ -26,13 +26,12 @@ from .graph import Array, load
 from .judge.figures import max_ulps, same_bits
 from .match import Engine, NearMiss, Refusal
 from .pair import judge, too_far
-from .rulebook import RuleBook, load_rules
+from .rulebook import RuleBook, Rules, folders_of, load_rules
 from .spec import Block, Coverage, Module, Parameter, PolicySpec
 from .text import one_line, printable, quoted
 
 Found: TypeAlias = dict[str, Any]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
-Rules: TypeAlias = "tuple[str | Path, ...]"
 
 CLIP = 5.0  # the normaliser's bounds
 NARROW = 0.005  # a std below NARROW · max(1, |mean|) clips what is off the mean by 2.5 % of that
@@ -503,7 +502,7 @@ def _largest(a: Floats, b: Floats, where: npt.NDArray[np.bool_]) -> float | str 
 # ---------------------------------------------------------------------------------------------- rules
 def list_rules(rules: Rules = ()) -> Found:
     """Every rule: family, name, what it is, and its patterns with their number of operators."""
-    book = load_rules(*rules)
+    book = load_rules(*folders_of(rules))
     return {
         "families": [name for name, _, _ in book.families],
         "rules": [
@@ -571,7 +570,7 @@ def cover_folder(folder: str | Path, rules: Rules = ()) -> Found:
     """
     folder = Path(folder)
     found = _models(folder)
-    book = load_rules(*rules)
+    book = load_rules(*folders_of(rules))
     models: list[Found] = []
     kinds: dict[str, Counter[str]] = {"generic": Counter(), "unexplained": Counter()}
     totals: Counter[str] = Counter()
@@ -598,7 +597,7 @@ def cover_folder(folder: str | Path, rules: Rules = ()) -> Found:
 
 
 def _models(folder: Path) -> list[Path]:
-    """Every .onnx under the folder; ModelError if there is none."""
+    """Every .onnx under the folder, but for what build wrote there; ModelError if there is none."""
     try:
         if not folder.exists():
             raise ModelError(f"{printable(str(folder))} does not exist; check the path.")
@@ -609,7 +608,17 @@ def _models(folder: Path) -> list[Path]:
         raise ModelError(f"{printable(str(folder))} can't be searched: {one_line(str(problem))}.") from None
     if not found:
         raise ModelError(f"{printable(str(folder))} holds no .onnx, nor do the folders in it.")
-    return found
+    originals = [path for path in found if not _built(path)]
+    if not originals:
+        raise ModelError(
+            f"{printable(str(folder))} holds no .onnx but copies that `graph2torch build` wrote; give the folder of the originals."
+        )
+    return originals
+
+
+def _built(path: Path) -> bool:
+    """Whether it is a folder's own copy of the graph that it was built from."""
+    return path.name in MADE and all(path.with_name(name).is_file() for name in ("model.py", "report.json"))
 
 
 def _unexplained(spec: PolicySpec, nearest: Mapping[int, NearMiss]) -> list[Found]:

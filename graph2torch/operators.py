@@ -331,7 +331,7 @@ def table(family: str, rows: Iterable[Operator], layer: Path, check: bool = True
     functions = read_functions(layer)
     operators: dict[str, Operator] = {}
     for row in rows:
-        where, name = f"rules/{family}/operators.py", printable(row.name, 40)
+        where, name = printable(str(layer.with_name("operators.py")), 200), printable(row.name, 40)
         if row.name in operators:
             raise RuleError(f"{where} has two rows for {name}.")
         if not row.plain and row.name not in functions:
@@ -340,7 +340,7 @@ def table(family: str, rows: Iterable[Operator], layer: Path, check: bool = True
             raise RuleError(f"{where}: the text of {name}, {quoted(row.plain)}, is not a Python expression.")
         operators[row.name] = row
     for unlisted in sorted(functions.keys() - operators.keys()):
-        raise RuleError(f"rules/{family}/layer.py has a function for {printable(unlisted, 40)}, which operators.py doesn't list.")
+        raise RuleError(f"{printable(str(layer), 200)} has a function for {printable(unlisted, 40)}, which operators.py doesn't list.")
     return Table(family, operators, layer)
 
 

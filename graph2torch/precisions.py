@@ -9,8 +9,9 @@ PRECISIONS = ("float32", "float16", "bfloat16")
 HALF = PRECISIONS[1:]
 
 
-def check_dtype(dtype: str) -> str:
-    """`dtype`, if it is the name of a precision. Raises ActingError."""
-    if dtype not in PRECISIONS:
+def check_dtype(dtype: object) -> str:
+    """The name of a precision: `dtype` itself, or of torch's own `torch.float16`. Raises ActingError."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in PRECISIONS:
         raise ActingError(f"{quoted(str(dtype))} is no precision of weights; there are {', '.join(PRECISIONS)}.")
-    return dtype
+    return name

@@ -38,8 +38,9 @@ from .match import Match, Matchable, NearMiss, Pattern, Refusal, match_rules, pa
 from .operators import Operator, Table, table
 from .order import topological
 from .spec import Block, Module, Place, PolicySpec
-from .text import one_line, quoted
+from .text import one_line, printable, quoted
 
+Rules: TypeAlias = "str | Path | Sequence[str | Path]"  # a folder with families of rules, or several
 Setting: TypeAlias = "bool | int | str | None"
 
 
@@ -206,6 +207,11 @@ def builtin_folder() -> Path:
     return package / "rules" if (package / "rules").is_dir() else package.parent / "rules"
 
 
+def folders_of(rules: Rules) -> tuple[str | Path, ...]:
+    """The folders that a caller gave: a single one may stand by itself."""
+    return (rules,) if isinstance(rules, (str, Path)) else tuple(rules)
+
+
 def load_rules(*folders: str | Path) -> RuleBook:
     """The built-in families, preceded by those of `folders`. Raises RuleError for a rule that can't be used.
 
@@ -250,6 +256,8 @@ def _families(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise RuleError(f"The rules folder {quoted(str(folder))} does not exist; give a folder with families in it.")
     found = sorted(path.parent for path in folder.glob("*/family.py"))
+    if not found and (folder / "family.py").is_file():
+        raise RuleError(f"The rules folder {quoted(str(folder))} is a family itself; give the folder that it lies in.")
     if not found:
         raise RuleError(f"The rules folder {quoted(str(folder))} has no family in it (a folder with a family.py).")
     return found
@@ -263,12 +271,12 @@ def _load_family(folder: Path) -> Entry:
 def _load_table(folder: Path) -> Table:
     rows = getattr(_import(folder / "operators.py"), "OPERATORS", ())
     if not rows or not all(isinstance(row, Operator) for row in rows):
-        raise RuleError(f"rules/{folder.name}/operators.py needs OPERATORS, a table of graph2torch.operators.Operator.")
+        raise RuleError(f"{_shown(folder / 'operators.py')} needs OPERATORS, a table of graph2torch.operators.Operator.")
     return table(folder.name, rows, folder / "layer.py", check=not folder.is_relative_to(builtin_folder()))  # the tests check those
 
 
 def _load_rule(folder: Path, family: str) -> Rule:
-    where = f"rules/{family}/{folder.name}/rule.py"
+    where = _shown(folder / "rule.py")
     module = _import(folder / "rule.py")
     texts = getattr(module, "PATTERNS", None)
     if not texts or not hasattr(module, "lift"):
@@ -284,6 +292,11 @@ def _load_rule(folder: Path, family: str) -> Rule:
     if not doc:
         raise RuleError(f"{where} needs a docstring that says where the idiom comes from.")
     return Rule(folder.name, family, doc.splitlines()[0], doc, tuple(patterns), folder, module)
+
+
+def _shown(path: Path) -> str:
+    """A rule's file as its user knows it: by its path, a built-in one from `rules` on."""
+    return printable(str(Path("rules") / path.relative_to(builtin_folder()) if path.is_relative_to(builtin_folder()) else path), 200)
 
 
 def _import(path: Path) -> ModuleType:

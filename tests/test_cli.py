@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,39 @@ def test_help_and_version() -> None:
         assert result.status == 0
         assert result.out and not result.err
     assert run().status in (0, 2)  # the help, whatever click's version returns with it
+
+
+def test_the_list_of_commands_is_cut_off_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run("--help")
+    listed = done.out[done.out.index("Commands:") : done.out.index("Exit status")]
+    assert "..." not in listed and len(listed.strip().splitlines()) == 1 + 12
+
+
+def test_a_value_that_is_none_is_named() -> None:
+    assert "'half' is none; give float32, float16 or bfloat16." in run("build", "a.onnx", "--dtype", "half").err
+    assert "'graph' is none; give 'checkpoint' or 'onnx'." in run("build", "a.onnx", "--weights", "graph").err
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: None])
+def test_a_model_that_is_none_is_told_before_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    """The folder that would be written is there already; that is not what is wrong."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Huggy").mkdir()
+    (tmp_path / "Huggy" / "notes.txt").write_text("mine")
+    make(tmp_path / "Huggy.onnx")
+    done = run("build", "Huggy.onnx")
+    check_trouble(done, "Huggy.onnx")
+    assert "output" not in done.err
+    check_trouble(run("build", "Huggy"), "is a folder, not an ONNX model")
+
+
+def test_an_export_into_a_folder_is_told_as_such(tmp_path: Path) -> None:
+    path, _ = save_pair(tmp_path, tiny_policy())
+    assert run("build", path, "-o", tmp_path / "out").status == 0
+    check_trouble(run("export", tmp_path / "out", "-o", tmp_path), "--output", "is a folder; name a file in it")
 
 
 def test_different_is_status_1_and_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from graph2torch.build import build
 from graph2torch.errors import CheckpointError, ModelError
 from graph2torch.inspect import GRID, cover_folder, explain_model, formula_errors, inspect_file, list_rules
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
@@ -213,6 +215,16 @@ def test_a_folder_is_covered_model_by_model(tmp_path: Path) -> None:
     assert (found["totals"]["models"], found["totals"]["refused"], found["totals"]["whole"]) == (4, 1, 2)
     assert found["totals"]["percent"] == int(1000 * whole[1] / (whole[0] - whole[3])) / 10
     assert found["generic"] == {"Sub": 1, "Div": 1, "Clip": 1} and found["unexplained"] == {"Constant": 1, "Unheard": 1}
+
+
+def test_copies_that_build_wrote_are_not_counted(tmp_path: Path) -> None:
+    path, _ = save_pair(tmp_path, tiny_policy())
+    build(path, output=tmp_path / "Built")
+    (tmp_path / "other").mkdir()
+    shutil.copy(path, tmp_path / "other" / "rebuilt.onnx")  # only called so
+    assert [m["file"] for m in cover_folder(tmp_path)["models"]] == ["Tiny.onnx", "other/rebuilt.onnx"]
+    with pytest.raises(ModelError, match=r"no \.onnx but copies that `graph2torch build` wrote"):
+        cover_folder(tmp_path / "Built")
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ class Folder:
             found, there = Path(path), False
         if not there:
             raise FolderError(
-                f"The original is no longer at {quoted(str(found))}, where it lay at the build; give the .onnx as second argument."
+                f"The original is not at {quoted(str(found))}, where it lay at the build as seen from the folder, "
+                f"so one of the two was moved; give the .onnx as second argument."
             )
         return found
 

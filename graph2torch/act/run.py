@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from graph2torch.devices.device import resolve
 from graph2torch.errors import ActingError, EngineError, ObservationError
 from graph2torch.precisions import check_dtype
 from graph2torch.text import one_line, printable, quoted
@@ -120,26 +121,28 @@ class Runner:
         folder: str | Path,
         *,
         device: torch.device | str = "cpu",
-        dtype: str | None = None,
+        dtype: str | torch.dtype | None = None,
         group: int | None = None,
         engine: str = "eager",
         progress: Callable[[str], None] = lambda _: None,
     ) -> Runner:
         """The policy in a folder that `build` wrote. **Its model.py is code and is run.**
 
+        device: "cpu", "npu", "cuda:1" …, tried first in a process of its own; or a torch.device, taken as it is
         dtype: "float32", "float16" or "bfloat16", of the layers' weights; by default that of the folder. Observations, statistics,
         memory, noise and actions stay float32
         group: see the class; by default 1 on the CPU and 0 elsewhere
         engine: "eager", "compiled", "onnxruntime" or "auto", the fastest of those that `bench` measured here and found right; it is
         made, and checked against eager torch, when the first step needs it
 
-        Raises FolderError, and EngineError for an engine that there is not.
+        Raises FolderError; DeviceError for a device that can't be used; EngineError for an engine that there is not.
         """
         import torch
 
         if group is not None and group < 0:
             raise ActingError(f"A group of {group} agents can't be computed; give 1 or more, or 0 for all at once.")
-        opened, place = open_folder(folder), torch.device(device)
+        opened = open_folder(folder)
+        place = device if isinstance(device, torch.device) else resolve(device).torch
         precision = getattr(torch, check_dtype(dtype or opened.contract.dtype))
         if group is None:
             group = 1 if place.type == "cpu" else 0
@@ -203,6 +206,8 @@ class Runner:
     def _feed(self, observations: Mapping[str, Any]) -> dict[str, Array]:
         """An array for every input but the memory, checked."""
         inputs = self.inputs
+        if not isinstance(observations, Mapping):
+            raise ObservationError(f"Observations are given by the inputs' names, as in {{name: rows}}; {self.expected()}.")
         if len(observations) > len(inputs) or not observations.keys() <= inputs.keys():
             unknown = [key for key in observations if key not in inputs]
             raise ObservationError(f"The policy has no input {', '.join(quoted(str(key)) for key in unknown[:8])}; {self.expected()}.")

@@ -88,6 +88,11 @@ def cpu() -> Device:
     return resolve("cpu")
 
 
+def asked_for(device: Device | str | None) -> Device | None:
+    """What a caller names or gives; None for the CPU, on which everything is computed anyway. Raises DeviceError, as `resolve`."""
+    return None if device == "cpu" else resolve(device) if isinstance(device, str) else device
+
+
 @contextmanager
 def _unheard() -> Iterator[None]:
     """What a package prints to stdout while it is imported goes nowhere: stdout holds what the command prints, one JSON document perhaps."""

@@ -40,6 +40,7 @@ from .structure import Structure, compare_structure, places
 from .weights import Weights, compare_weights
 
 if TYPE_CHECKING:
+    from graph2torch.rulebook import Rules
     from graph2torch.spec import PolicySpec
 
     from .checkpoints import CheckpointDifference
@@ -122,7 +123,7 @@ def diff(
     a: str | Path,
     b: str | Path,
     *,
-    rules: tuple[str | Path, ...] = (),
+    rules: Rules = (),
     samples: int = 0,
     seed: int = SEED,
     run: bool = True,
@@ -149,7 +150,7 @@ def diff_models(
     a: Model,
     b: Model,
     *,
-    rules: tuple[str | Path, ...] = (),
+    rules: Rules = (),
     samples: int = 0,
     seed: int = SEED,
     run: bool = True,
@@ -167,7 +168,7 @@ def _file(model: Model) -> File:
 
 
 class _Graphs:
-    def __init__(self, a: Model, b: Model, rules: tuple[str | Path, ...]) -> None:
+    def __init__(self, a: Model, b: Model, rules: Rules) -> None:
         self.models, self.rules = (a, b), rules
         self.canonical = canonicalise(a.graph), canonicalise(b.graph)
         self.a, self.b = map(counted_from_the_end, self.canonical)
@@ -231,10 +232,10 @@ class _Graphs:
 
     def specs(self, progress: Progress) -> tuple[PolicySpec, PolicySpec] | None:
         """What the rules make of the two, if a family of policies knows either; of one structure it is the same."""
-        from graph2torch.rulebook import load_rules
+        from graph2torch.rulebook import folders_of, load_rules
 
         progress("recognising")
-        book = load_rules(*self.rules)
+        book = load_rules(*folders_of(self.rules))
         graphs = self.canonical
         if all(book.family(g)[0] == book.families[-1][0] for g in graphs):
             return None
@@ -500,7 +501,7 @@ def _diff_checkpoints(a: Path, b: Path, progress: Progress) -> Difference:
     return Difference("checkpoints", files[0], files[1], equal, verdict, checkpoints=found)
 
 
-def _diff_pair(graph: str | Path, checkpoint: str | Path, rules: tuple[str | Path, ...], progress: Progress) -> Difference:
+def _diff_pair(graph: str | Path, checkpoint: str | Path, rules: Rules, progress: Progress) -> Difference:
     """A graph and a checkpoint: what `inspect` says of the pair."""
     from graph2torch.build import recognise
     from graph2torch.checkpoint import load_checkpoint

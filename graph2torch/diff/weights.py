@@ -47,6 +47,11 @@ class Weight:
     rounded: Literal["", "a", "b"] = ""
     values: tuple[float, float] | None = None
 
+    @property
+    def relative(self) -> bool:
+        """Whether `max_rel` says something: not where all that differs is 0 in a."""
+        return bool(self.max_rel) or not self.max_abs
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:

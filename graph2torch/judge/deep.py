@@ -21,13 +21,14 @@ from graph2torch.act.folder import open_folder
 from graph2torch.act.observations_file import complete, read_observations
 from graph2torch.build import MADE, Recognised, parting, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
-from graph2torch.devices.device import Device, cpu, exact
+from graph2torch.devices.device import Device, asked_for, cpu, exact
 from graph2torch.devices.device import threads as on_threads
 from graph2torch.devices.on_device import DeviceCheck, check_on_device, moved
 from graph2torch.errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from graph2torch.files import where
 from graph2torch.graph import Array, check_memory, load
 from graph2torch.precisions import PRECISIONS, check_dtype
+from graph2torch.rulebook import Rules
 from graph2torch.spec import Block, PolicySpec
 
 from .figures import TOLERANCE, Figures, Tally, finite
@@ -42,6 +43,8 @@ from .torchside import TorchSide
 from .verify import EQUAL, Judge, Level, Verification
 
 if TYPE_CHECKING:
+    import torch
+
     from .causes import Cause
     from .divergence import Divergence
 
@@ -115,9 +118,9 @@ def verify_folder(
     seed: int = SEED,
     observations: str | Path | None = None,
     tolerance: float = TOLERANCE,
-    rules: tuple[str | Path, ...] = (),
-    device: Device | None = None,
-    dtype: str | None = None,
+    rules: Rules = (),
+    device: Device | str | None = None,
+    dtype: str | torch.dtype | None = None,
     threads: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Deep:
@@ -127,14 +130,15 @@ def verify_folder(
     samples:      random observations on top; observations: a file of some (see observations_file)
     seed:         of everything that is random here
     tolerance:    what torch, and a rebuilt graph that is `close`, may be off by, times max(1, largest output)
-    device:       where torch computes; by default the CPU
+    device:       where torch computes ("npu", "cuda:1" …); by default the CPU
     dtype:        "float16" or "bfloat16": the policy with such weights is held against float32 as well; by default as they are stored
     threads:      of torch on the CPU, by default one
 
     Raises ActingError for another dtype; DeviceError if the device can't run the policy, or not in whole float32; FolderError if the folder isn't one that build wrote, its original is missing or another file, or model.py fails;
     ModelError, UnsupportedGraph, RuleError for graphs and rules that can't be used; ObservationError for the file.
     """
-    check_dtype(dtype or PRECISIONS[0])
+    dtype = None if dtype is None else check_dtype(dtype)
+    device = asked_for(device)
     import torch
 
     opened = open_folder(folder, ("rebuilt.onnx",), MADE)

@@ -20,6 +20,7 @@ from graph2torch.errors import Graph2TorchError
 from graph2torch.inspect import source_of
 from graph2torch.judge.correspondence import correspond
 from graph2torch.judge.figures import TOLERANCE, Figures
+from graph2torch.rulebook import Rules
 from graph2torch.show.figures import runs_of, ulps
 from graph2torch.show.page import sizes_of
 from graph2torch.show.parts import LEVELS
@@ -110,13 +111,13 @@ class DifferenceView(NamedTuple):
     metadata: tuple[tuple[str, str, str], ...]
 
 
-def difference_page(found: Difference, a: str | Path, b: str | Path, rules: tuple[str | Path, ...] = ()) -> str:
+def difference_page(found: Difference, a: str | Path, b: str | Path, rules: Rules = ()) -> str:
     """The page of what `diff` found of the files a and b, which are read again to draw them."""
     view = view_of(found, a, b, rules)
     return page("difference.html.j2", {"keys": {}}, difference=view)
 
 
-def view_of(found: Difference, a: str | Path, b: str | Path, rules: tuple[str | Path, ...] = ()) -> DifferenceView:
+def view_of(found: Difference, a: str | Path, b: str | Path, rules: Rules = ()) -> DifferenceView:
     """The page's document; see `difference_page`."""
     drawn = _Drawn.of(found, a, b, rules) if found.graphs is not None else None
     graphs = found.graphs
@@ -219,7 +220,7 @@ def _weight(w: Weight) -> WeightRow:
         note = " → ".join(shortly(value, 9) for value in w.values)
     name = printable(w.place or w.a, 120)
     differing = f"{w.differing:,} of {w.of:,}"
-    return WeightRow(name, shape, differing, _most(w.max_abs), _most(w.max_rel), ulps(w.max_ulps), note)
+    return WeightRow(name, shape, differing, _most(w.max_abs), _most(w.max_rel) if w.relative else "–", ulps(w.max_ulps), note)
 
 
 def _most(value: float) -> str:
@@ -253,7 +254,7 @@ class _Drawn:
         self.drawings = tuple(self.draw(side) for side in (0, 1))
 
     @classmethod
-    def of(cls, found: Difference, a: str | Path, b: str | Path, rules: tuple[str | Path, ...]) -> _Drawn | None:
+    def of(cls, found: Difference, a: str | Path, b: str | Path, rules: Rules) -> _Drawn | None:
         """None where the rules can't make blocks of one of them."""
         assert found.graphs is not None
         try:

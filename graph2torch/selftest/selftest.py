@@ -22,7 +22,7 @@ from graph2torch.act.folder import Folder, open_folder
 from graph2torch.act.run import Runner, made_up
 from graph2torch.build import MADE, Recognised, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
-from graph2torch.devices.device import Device, cpu, exact
+from graph2torch.devices.device import Device, asked_for, cpu, exact
 from graph2torch.devices.device import threads as on_threads
 from graph2torch.devices.on_device import moved, refuse_float64
 from graph2torch.errors import ActingError, DeviceError, UnsupportedGraph
@@ -34,6 +34,7 @@ from graph2torch.judge.precision import ACCEPTABLE, PrecisionCheck, network_befo
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Judge
 from graph2torch.precisions import PRECISIONS
+from graph2torch.rulebook import Rules
 from graph2torch.text import counted, one_line, printable
 
 Status = Literal["passed", "failed", "not applicable", "measured"]
@@ -223,9 +224,9 @@ def selftest(
     folder: str | Path,
     original: str | Path | None = None,
     *,
-    device: Device | None = None,
+    device: Device | str | None = None,
     seed: int = SEED,
-    rules: tuple[str | Path, ...] = (),
+    rules: Rules = (),
     threads: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SelfTest:
@@ -242,7 +243,7 @@ def selftest(
 
     from .cases import CASES
 
-    place, results = device or cpu(), []
+    place, results = asked_for(device) or cpu(), []
     with on_threads(threads) as count, exact(place), torch.random.fork_rng(devices=[]):
         progress("reading the original")
         subject = open_subject(folder, original, place, seed, rules)
@@ -264,9 +265,7 @@ def selftest(
     )
 
 
-def open_subject(
-    folder: str | Path, original: str | Path | None, device: Device, seed: int = SEED, rules: tuple[str | Path, ...] = ()
-) -> Subject:
+def open_subject(folder: str | Path, original: str | Path | None, device: Device, seed: int = SEED, rules: Rules = ()) -> Subject:
     """What is to be tried, as `selftest` has it. Runs model.py."""
     opened = open_folder(folder, ("rebuilt.onnx",), MADE)
     path = opened.find_original(original)

@@ -147,7 +147,7 @@ def _row(w: Weight, form: bool) -> tuple[str, ...]:
         sizes_of(w.a_shape),
         f"{w.differing:,}" if w.differing < w.of else "all",
         _shortly(w.max_abs),
-        _shortly(w.max_rel),
+        _shortly(w.max_rel) if w.relative else "–",
         ulps(w.max_ulps),
         note,
     )

@@ -28,7 +28,7 @@ def show_export(made: Exported, output: Path) -> None:
     kind = (
         f"opset {made.opset}, {made.nodes[1]} nodes (the original: {made.nodes[0]}), {target.exporter} exporter"
         if made.opset
-        else target.format
+        else target.kind
     )
     page.title(f"{printable(str(output))}  {kind}, {size}")
     page.line(f"outputs: {', '.join(printable(name, 60) for name in made.kept)}")

@@ -46,8 +46,8 @@ class Artefact:
         if target.batch is None and rows == 1:  # a batch of one would be taken for a fixed size
             arguments = [np.repeat(a, 2, 0) if self._is_free(k) else a for k, a in enumerate(arguments)]
         free = [target.batch is None and self._is_free(k) for k in range(len(arguments))]
-        self.data = _made(target.format, wrapped, tuple(map(torch.from_numpy, arguments)), free)
-        self.loaded = _loaded(target.format, self.data)
+        self.data = _made(target.kind, wrapped, tuple(map(torch.from_numpy, arguments)), free)
+        self.loaded = _loaded(target.kind, self.data)
 
     def _is_free(self, place: int) -> bool:
         if place >= len(self.spec.inputs):

@@ -31,6 +31,7 @@ from graph2torch.judge.runtime import check_accepted, session
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Level
 from graph2torch.precisions import PRECISIONS
+from graph2torch.rulebook import Rules
 from graph2torch.spec import PolicySpec
 from graph2torch.text import one_line, quoted
 
@@ -48,6 +49,7 @@ TOO_LARGE = frozenset({"huge", "not finite"})  # for float16, which ends at 65,5
 class Target:
     """What is asked for.
 
+    format:    None for the one that the file's ending says
     deterministic_only: without the outputs that are drawn at random
     metadata:  keep outputs that are always the same numbers; Unity reads them
     opset:     None for the original's
@@ -57,7 +59,7 @@ class Target:
     tolerance: what may be off, times max(1, largest output); None for 1e-5, with fp16 for 1e-2
     """
 
-    format: Format = "onnx"
+    format: Format | None = None
     deterministic_only: bool = False
     metadata: bool = True
     opset: int | None = None
@@ -65,6 +67,11 @@ class Target:
     fp16: bool = False
     exporter: str = "torchscript"
     tolerance: float | None = None
+
+    @property
+    def kind(self) -> Format:
+        """The format, once the file's ending was looked at; without a file, ONNX."""
+        return self.format or "onnx"
 
     @property
     def allowed(self) -> float:
@@ -132,7 +139,7 @@ def export_folder(
     original: str | Path | None = None,
     *,
     force: bool = False,
-    rules: tuple[str | Path, ...] = (),
+    rules: Rules = (),
     seed: int = SEED,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Exported:
@@ -146,9 +153,10 @@ def export_folder(
     can't export it, OutputError for the file; nothing is written then.
     """
     folder, output = Path(folder), Path(output)
-    _check(target)
     opened = open_folder(folder)
     check_file(output, force, "--output")
+    target = replace(target, format=format_of(output, target.format))
+    _check(target)
     progress("reading the original")
     path = opened.find_original(original)
     recognised = recognise(path, rules, MAX_BUILT)
@@ -185,7 +193,7 @@ def export_module(
     cases = cases_of(spec, target, seed)
     progress("exporting")
     noise: tuple[str, ...] = ()
-    if target.format == "onnx":
+    if target.kind == "onnx":
         made, opset, halves = _graph(module, recognised, target, kept)
         progress("comparing")
         comparison = _compare_graphs(recognised, made, target, kept, cases, seed)
@@ -213,10 +221,10 @@ def export_module(
 
 
 def _check(target: Target) -> None:
-    if target.format != "onnx":
+    if target.kind != "onnx":
         given = {"--opset": target.opset is not None, "--fp16": target.fp16, "--exporter": target.exporter != "torchscript"}
         if wrong := [name for name, there in given.items() if there]:
-            raise TargetError(f"{' and '.join(wrong)} go with the format onnx, not with {target.format}; leave them out.")
+            raise TargetError(f"{' and '.join(wrong)} go with the format onnx, not with {target.kind}; leave them out.")
     if target.exporter not in EXPORTERS:
         raise TargetError(f"--exporter {quoted(target.exporter)} is none that there is; give one of {', '.join(EXPORTERS)}.")
 

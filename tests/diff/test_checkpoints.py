@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,28 @@ def test_one_number_by_one_ulp(family: str, tmp_path: Path) -> None:
     (module,) = found.network
     assert not equal and verdict.startswith("the same network, other weights: 1 of")
     assert [(w.a, w.differing, w.max_ulps) for w in module.differing] == [(key, 1, 1)]
+
+
+def test_what_was_0_has_no_relative_distance(tmp_path: Path) -> None:
+    """It is no relative distance of 0; and one that was 0 doesn't hide how far the others are off."""
+
+    def change(c: Checkpoint) -> None:
+        weight, bias = (key for key in c["Policy"] if key.endswith((".mu.weight", ".mu.bias")))
+        c["Policy"][weight] = c["Policy"][weight] * 1.5
+        c["Policy"][bias] = torch.tensor([0.0, 3.0])
+
+    one = tiny_checkpoint(tiny_policy())
+    one["Policy"]["action_model._continuous_distribution.mu.bias"] = torch.tensor([0.0, 0.0])
+    torch.save(one, tmp_path / "a.pt")
+    change(one)
+    torch.save(one, tmp_path / "b.pt")
+    done = run("diff", tmp_path / "a.pt", tmp_path / "b.pt", "--html", tmp_path / "page.html")
+    shown = [line.split() for line in done.out.splitlines()]
+    assert ["1", "3", "–"] in [cells[2:5] for cells in shown if cells and cells[0].endswith("mu.bias")]
+    assert ["0.5"] in [cells[5:6] for cells in shown if cells and cells[0].endswith("mu.weight")]
+    assert re.search(
+        r"mu\.bias.*?<td class=\"num\">1 of 2</td><td class=\"num\">3</td><td class=\"num\">–</td>", (tmp_path / "page.html").read_text()
+    )
 
 
 def test_renamed_tensors_are_found_by_what_they_hold(tmp_path: Path) -> None:

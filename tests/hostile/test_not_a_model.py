@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from tests.commands import check_trouble, left_over, run
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
@@ -54,7 +55,13 @@ CASES: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "a folder": (folder, ("is a folder", "the file itself")),
     "empty": (holding(b""), ("is empty", "again")),
     "a Git LFS pointer": (holding(POINTER), ("Git LFS pointer", "git lfs pull")),
-    "a web page": (holding(b"<!DOCTYPE html><html>404</html>"), ("is not ",)),
+    "a web page": (holding(b"\n<!DOCTYPE html><html>404</html>"), ("is a web page, not ", "give the .")),
+    "a page without a doctype": (holding(b"<HTML><p>404"), ("is a web page, not ", "give the .")),
+    "weights": (holding(save({"w": np.zeros(3, np.float32)})), ("is weights alone (safetensors), not ", "give the .")),
+    "a report": (holding(b'{"graph2torch": "0.1.0", "level": "graph"}\n'), ("is JSON, not ", "give the .")),
+    "source": (holding(b'"""Huggy: 59 observations"""\nimport torch\n'), ("is text, not ", "give the .")),
+    "text that is not ASCII": (holding(("→ Grüße\n" * 100).encode()), ("is text, not ", "give the .")),
+    "text in another encoding": (holding("Grüße".encode("latin-1")), ("is not ",)),
     "random": (random_bytes, ("is not ",)),
 }
 if sys.platform != "win32":
@@ -115,7 +122,7 @@ def test_checkpoint_given_as_model_and_the_reverse(tmp_path: Path, monkeypatch: 
 def test_paths_that_no_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_trouble(run("inspect", "x" * 5000 + ".onnx"), "check the path")
-    check_trouble(run("build", "x" * 5000 + ".onnx"), "xx…xx", "choose another with -o")
+    check_trouble(run("build", "x" * 5000 + ".onnx"), "xx…xx", "check the path")
     check_trouble(run("inspect", "\x1b[31mred\u202e\n.onnx"), "\\x1b[31mred\\u202e\\n.onnx", "does not exist")
     check_trouble(run("inspect", "\udcff.onnx"), "\\udcff.onnx", "does not exist")
     check_trouble(run("inspect", "/"), "is a folder")

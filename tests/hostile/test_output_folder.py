@@ -148,9 +148,10 @@ def test_what_can_not_become_the_output(tmp_path: Path, output: str) -> None:
     assert tree(tmp_path) == before
 
 
-def test_it_is_told_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even of a model that isn't there."""
-    check_trouble(run("build", "none.onnx", "-o", "Tiny.onnx"), "not a folder")
+def test_it_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even of a file that is no model."""
+    (tmp_path / "none.onnx").write_text("no model")
+    check_trouble(run("build", tmp_path / "none.onnx", "-o", "Tiny.onnx"), "not a folder")
 
 
 # ---------------------------------------------------------------------------------------------- what goes wrong

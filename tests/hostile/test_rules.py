@@ -50,6 +50,12 @@ def test_a_rule_that_can_not_be_used_is_named(tmp_path: Path, rule: str, family:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("rule", [RULE.replace('"""A rule of the test\'s own."""', ""), RULE.replace("PATTERNS", "OTHERS"), "1 / 0"])
+def test_a_faulty_rule_is_told_by_the_path_that_it_has(tmp_path: Path, rule: str) -> None:
+    folder = rules(tmp_path, rule).rename(tmp_path / "my\x1b[31mown")
+    check_trouble(run("rules", "--rules", folder), str(Path("my\\x1b[31mown") / "mine" / "gate" / "rule.py"))
+
+
 @pytest.mark.parametrize("folder", ["none", "empty", "file"])
 def test_a_folder_without_rules_is_named(tmp_path: Path, folder: str) -> None:
     model, _ = save_pair(tmp_path, tiny_policy())

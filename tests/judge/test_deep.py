@@ -249,7 +249,7 @@ def test_the_original_is_found_where_it_lay(copied: Callable[[str], Path], monke
     assert verify_folder(".").equal
     original = folder.parent / "Tiny.onnx"
     original.rename(folder.parent / "Moved.onnx")
-    check_trouble(run("verify", folder), "is no longer at", "Tiny.onnx", "second argument")
+    check_trouble(run("verify", folder), "is not at", "Tiny.onnx", "was moved", "second argument")
     assert verify_folder(folder, folder.parent / "Moved.onnx").equal
     onnx.save(tiny_policy(seed=1), original)
     check_trouble(run("verify", folder), "is not the file that", "sha256")

@@ -22,6 +22,9 @@ PAGE = ROOT / "docs" / "reference.md"
 HEAD = """# Command reference
 
 Every command with its arguments and options, as `graph2torch COMMAND --help` tells them. Written by `python docs/reference.py`.
+The same from Python is on [a page of its own](python.md).
+
+Where nobody reads the output to its end (`| head`), the exit status can be 2 whatever it would have been; files are written all the same.
 
 """
 

@@ -508,6 +508,23 @@ def test_the_site_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
         assert "&lt;!-- output" not in text and "<!-- output" not in text
 
 
+def rows_of(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the tables below a heading."""
+    part = page.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if re.match(r"\| *[a-z]", line)]
+
+
+def test_what_the_front_page_says_of_other_tools_is_what_was_measured() -> None:
+    measured = rows_of(ROOT / "docs" / "comparing.md", "Beside other tools")
+    told = [row for row in rows_of(ROOT / "README.md", "In what two files differ") if len(row) == 4]
+    assert len(told) == 5
+    for tool, *verdicts in told:
+        name = "the same, without the sampled actions" if tool.startswith("polygraphy") else tool.partition(",")[0]
+        (row,) = [row for row in measured if re.match(rf"{re.escape(name)}(:|$)", row[0])]
+        part = -1 if "outputs" in tool else 0  # files; outputs
+        assert verdicts == [re.sub(r" \(\d\)$", "", cell).split("; ")[part] for cell in row[2:]], tool
+
+
 def test_the_diagram_is_the_one_that_is_written() -> None:
     assert mark_of(diagram()) in (FOLDER / "stages.svg").read_text(encoding="utf-8"), (
         "python docs/pictures.py --mermaid …, or draw it again"

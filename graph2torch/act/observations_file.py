@@ -213,7 +213,10 @@ def _numbers(value: Any, what: str) -> Array:
 def _read_csv(data: bytes, name: str, _: set[str]) -> Array:
     text = data.decode("utf-8-sig")
     first = text.lstrip().partition("\n")[0]
-    skip = any(not _is_number(cell) for cell in first.split(","))
+    if '"' not in first and (";" in first or ("\t" in first and "," not in first)):
+        between = "semicolons" if ";" in first else "tabs"
+        raise ObservationError(f"{name} has {between} between its numbers; put commas there, and points in the numbers.")
+    skip = not any(_is_number(cell) for cell in first.split(","))  # a row with one mistake is no line of names
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a file without rows
         try:

@@ -146,6 +146,12 @@ def test_nan_and_infinity_are_observations() -> None:
         (".csv", b"1,2,3\n1,2\n", ("as many in each line",)),
         (".csv", b"1,2,3\n1,x,3\n", ("rows of numbers",)),
         (".csv", b"x,y,z\n", ("holds no rows",)),
+        (".csv", b"1,2,x\n1,2,3\n", ("'x'", "rows of numbers")),
+        (".csv", b"1,2,3,\n", ("rows of numbers",)),
+        (".csv", b"1;2;3\n", ("semicolons", "commas")),
+        (".csv", b"x;y;z\n1;2;3\n", ("semicolons", "commas")),
+        (".csv", b"0,5;0,25;1\n", ("semicolons", "commas", "points")),
+        (".csv", b"1\t2\t3\n", ("tabs", "commas")),
     ],
 )
 def test_what_does_not_fit_is_told(kind: str, data: bytes, words: tuple[str, ...]) -> None:

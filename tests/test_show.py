@@ -346,6 +346,18 @@ def test_tables_lose_nothing(capsys: pytest.CaptureFixture[str], rows: list[tupl
     assert all(cell_len(line) <= WIDTH for line in out.splitlines())
 
 
+def test_a_wide_cell_leaves_the_others_their_room(capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands in a row of its own form; what is wide in most rows stays aligned."""
+    words = "what this one does, told in some words"
+    Page().table([("first", "a" * 70, words), *[(f"row {i}", "short", words) for i in range(9)]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"  first  {'a' * 70}", f"      {words}"]
+    assert lines[2:] == [f"  row {i}  short  {words}" for i in range(9)]
+    Page().table([(f"row {i}", "a" * 60, words) for i in range(9)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 18 and all(line.startswith(f"  row {i}  {'a' * 60}  what") for i, line in enumerate(lines[::2]))
+
+
 def test_on_a_terminal_lines_are_as_wide_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -6,6 +6,7 @@ Nothing that comes from a file is ever taken for markup: names pass through `pri
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from rich.text import Text
 from graph2torch.text import printable
 
 WIDTH = 100  # when piped
+WEIGHED = 100  # rows of a table, up to which it is tried how wide its columns are best
 
 
 class _Console(Console):
@@ -56,20 +58,44 @@ class Page:
     def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
         """Columns as wide as they must be, the last one wrapped; empty columns are left out.
 
-        In a row too wide for that, the last cell stands below the others.
+        In a row too wide for that, the last cell stands below the others; and in one with an unusually wide cell, where otherwise too
+        little were left for the last column of all rows.
         """
         used = [i for i in range(len(rows[0])) if any(row[i] for row in rows)] if rows else []
-        widths = [max(cell_len(row[i]) for row in rows) for i in used[:-1]]
+        cells = [[row[i] for i in used] for row in rows if used]
+        widths = self._widths(cells, indent)
         start = indent + sum(widths) + 2 * len(widths)
-        for row in rows if used else ():
-            last = row[used[-1]]
-            if start + max(map(cell_len, last.split()), default=0) <= self.console.width:
-                cells = (row[i] + " " * (width + 2 - cell_len(row[i])) for i, width in zip(used, widths, strict=False))
-                self.wrapped(Text(last), indent, start, Text("".join(cells)))
+        for *firsts, last in cells:
+            if _fits(firsts, last, widths, self.console.width - start):
+                aligned = (cell + " " * (width + 2 - cell_len(cell)) for cell, width in zip(firsts, widths, strict=True))
+                self.wrapped(Text(last), indent, start, Text("".join(aligned)))
             else:
-                for text, place in (("  ".join(row[i] for i in used[:-1] if row[i]), indent), (last, indent + 4)):
+                for text, place in (("  ".join(filter(None, firsts)), indent), (last, indent + 4)):
                     if text:
                         self.line(text, place)
+
+    def _widths(self, cells: Sequence[Sequence[str]], indent: int) -> list[int]:
+        """Of all columns but the last: as wide as their widest cells, or narrower, widest first, if that takes fewer lines in all."""
+        lengths = [sorted({cell_len(cell) for cell in column}) for column in list(zip(*cells, strict=True))[:-1]]
+        widths = [column[-1] for column in lengths]
+        best, fewest = widths, math.inf
+        while len(cells) <= WEIGHED:
+            room = self.console.width - indent - sum(widths) - 2 * len(widths)
+            lines = 0
+            for *firsts, last in cells:
+                if _fits(firsts, last, widths, room):
+                    lines += _lines(last, room)
+                else:
+                    lines += 1 + _lines("  ".join(filter(None, firsts)), self.console.width - indent - 2)  # 1 for what is not aligned
+                    lines += _lines(last, self.console.width - indent - 6) if last else 0
+            if lines < fewest:
+                best, fewest = widths, lines
+            widest = max((i for i, column in enumerate(lengths) if len(column) > 1), key=lambda i: lengths[i][-1], default=None)
+            if lines == len(cells) or widest is None:
+                break
+            lengths[widest].pop()
+            widths = [column[-1] for column in lengths]
+        return best
 
     def wrapped(self, text: Text, indent: int, rest: int, head: Text | None = None) -> None:
         """A paragraph: `head` and the first line at column `indent`, the further lines at column `rest`."""
@@ -90,6 +116,24 @@ class Page:
             self.heading("Warnings")
             for text in texts:
                 self.line(text, style="yellow")
+
+
+def _fits(firsts: Sequence[str], last: str, widths: Sequence[int], room: int) -> bool:
+    """Whether a row can be aligned with others: its cells are no wider than the columns, and no word of the last than its room."""
+    aligned = all(cell_len(cell) <= width for cell, width in zip(firsts, widths, strict=True))
+    return aligned and max(map(cell_len, last.split()), default=0) <= room
+
+
+def _lines(text: str, room: int) -> int:
+    """How many lines a text takes, broken between words."""
+    lines, used = 1, 0
+    for word in text.split():
+        length = cell_len(word)
+        if used and used + 1 + length > room:
+            lines, used = lines + 1, length
+        else:
+            used += length + bool(used)
+    return lines
 
 
 def megabytes(found: Mapping[str, Any]) -> str:

@@ -224,7 +224,8 @@ def _check(target: Target) -> None:
     if target.kind != "onnx":
         given = {"--opset": target.opset is not None, "--fp16": target.fp16, "--exporter": target.exporter != "torchscript"}
         if wrong := [name for name, there in given.items() if there]:
-            raise TargetError(f"{' and '.join(wrong)} go with the format onnx, not with {target.kind}; leave them out.")
+            go, them = ("goes", "it") if len(wrong) == 1 else ("go", "them")
+            raise TargetError(f"{' and '.join(wrong)} {go} with the format onnx, not with {target.kind}; leave {them} out.")
     if target.exporter not in EXPORTERS:
         raise TargetError(f"--exporter {quoted(target.exporter)} is none that there is; give one of {', '.join(EXPORTERS)}.")
 

@@ -221,7 +221,7 @@ def build(
     if weights not in ("checkpoint", "onnx"):
         raise typer.BadParameter(f"{weights!r} is none; give 'checkpoint' or 'onnx'.", param_hint="--weights")
     from graph2torch.build import build as run
-    from graph2torch.build import report
+    from graph2torch.report.facts import facts
 
     target = output if output is not None else Path(model.stem)
     if tensorboard is not None:
@@ -247,7 +247,7 @@ def build(
             note("writing for TensorBoard")
             events = write_board(board_of_build(made), tensorboard, f"The policy was built in {target}.")
     if as_json:
-        print_json(report(made, {}, target) | {"output": str(target)} | ({"tensorboard": str(events)} if events else {}))
+        print_json(facts(made, {}, target) | {"output": str(target)} | ({"tensorboard": str(events)} if events else {}))
     else:
         from graph2torch.show.build import show_build
 
@@ -292,7 +292,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Tell what a file is: an .onnx by its contract, blocks and normaliser; a .pt by its modules, step and odd values; or what a training left."""
-    from graph2torch.inspect import inspect_file
+    from graph2torch.inspect.file import inspect_file
     from graph2torch.show.inspect import show_inspection
 
     found = inspect_file(file, checkpoint, tuple(rules or ()))
@@ -520,7 +520,7 @@ def rules(
     """List the rules, explain a graph with them, or count what they explain in a folder of graphs."""
     if explain is not None and coverage is not None:
         raise typer.BadParameter("explains one graph, --coverage counts in a folder: give one of them", param_hint="--explain")
-    from graph2torch.inspect import cover_folder, explain_model, list_rules
+    from graph2torch.explain import cover_folder, explain_model, list_rules
     from graph2torch.show.rules import show_coverage, show_explanation, show_rules
 
     folders = tuple(rules or ())

@@ -158,6 +158,11 @@ class Block:
         return frozenset(used - {name for name, _ in (*self.inputs, *self.code.draws)} - {p.name for p in self.parameters})
 
 
+def source_of(block: Block) -> str:
+    """The block's code as model.py has it: "nn.Linear(59, 512)", "mu + z * sigma"."""
+    return block.code.source if isinstance(block.code, Module) else block.code.text
+
+
 @lru_cache(4096)
 def names_in(expression: str) -> frozenset[str]:
     """The names that a Python expression uses. Many blocks have equal ones, and parsing takes longer than all else about them."""

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from graph2torch.build import Recognised
 from graph2torch.graph import RANDOM
 from graph2torch.judge.observations import observation
+from graph2torch.recognise import Recognised
 
 CASES = ((1, "ordinary"), (3, "ordinary"), (3, "extreme"), (2, "minus zero"))
 

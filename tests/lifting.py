@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 from onnx.inliner import inline_local_functions
 
-from graph2torch.build import Recognised
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import RANDOM, ValueInfo, read_graph
 from graph2torch.judge.isomorphism import align
 from graph2torch.judge.observations import QUICK, observation
 from graph2torch.judge.runtime import session
 from graph2torch.lifted import check_lifted, lifted
+from graph2torch.recognise import Recognised
 
 
 def lift(recognised: Recognised) -> onnx.ModelProto:

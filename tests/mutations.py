@@ -301,7 +301,7 @@ def tried(mutant: Mutant, families: Sequence[str]) -> str:
 
 def users() -> dict[str, list[str]]:
     """rule → families of tests/models.py that it is part of."""
-    from graph2torch.build import recognise
+    from graph2torch.recognise import recognise
     from tests.models import FAMILIES, save_pair, tiny_policy
 
     found: dict[str, list[str]] = {}

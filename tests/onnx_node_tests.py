@@ -23,11 +23,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from graph2torch.build import Recognised, rebuild, unbuildable
+from graph2torch.build import rebuild
 from graph2torch.canonical import canonicalise
 from graph2torch.errors import Graph2TorchError, UnsupportedGraph
 from graph2torch.graph import OPSETS, Model, read_graph
 from graph2torch.judge.verify import EQUAL
+from graph2torch.recognise import Recognised, unbuildable
 from graph2torch.rulebook import RuleBook, load_rules
 
 RTOL, ATOL = 1e-3, 1e-7  # onnx's own

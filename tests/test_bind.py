@@ -12,10 +12,10 @@ import torch
 from onnx import numpy_helper
 
 from graph2torch.bind import Bindings, bind, compare
-from graph2torch.build import recognise
 from graph2torch.checkpoint import load_checkpoint
 from graph2torch.errors import PairError
 from graph2torch.judge.figures import max_ulps, same_bits
+from graph2torch.recognise import recognise
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 BODY = "network_body._body_endoder.seq_layers"

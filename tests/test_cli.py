@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cli
-from graph2torch.build import FILES
+from graph2torch.output import FILES
 from tests.commands import check_trouble, left_over, run, unsafe
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 

@@ -18,11 +18,12 @@ import pytest
 
 from graph2torch.act.run import Runner
 from graph2torch.bind import Binding
-from graph2torch.build import Build, build, build_policy, recognise
+from graph2torch.build import Build, build, build_policy
 from graph2torch.errors import Graph2TorchError
 from graph2torch.graph import load
 from graph2torch.judge.divergence import first_divergence
 from graph2torch.module import build_module
+from graph2torch.recognise import recognise
 from tests.drawing import check_drawing
 from tests.faults import plant
 from tests.inert import check_inert

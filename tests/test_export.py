@@ -9,9 +9,10 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from graph2torch.build import Build, Recognised, rebuild
+from graph2torch.build import Build, rebuild
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import Model, read_graph
+from graph2torch.recognise import Recognised
 from graph2torch.rulebook import load_rules
 from tests.models import Era, tiny_policy
 

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graph2torch.build import recognise
 from graph2torch.diff.diff import diff
 from graph2torch.errors import ModelError, UnsupportedGraph
 from graph2torch.functions import MAX_DEPTH, written_out
 from graph2torch.graph import MAX_NODES, load
+from graph2torch.recognise import recognise
 from tests.lifting import lift
 from tests.models import FAMILIES, save_pair, tiny_policy
 

@@ -16,7 +16,7 @@ from graph2torch.bench import bench_folder
 from graph2torch.build import Build, build, build_policy
 from graph2torch.diff.diff import diff
 from graph2torch.errors import DeviceError, FolderError, ObservationError, PairError, RuleError, TargetError
-from graph2torch.inspect import inspect_file
+from graph2torch.inspect.file import inspect_file
 from graph2torch.judge.deep import verify_folder
 from graph2torch.selftest.selftest import selftest
 from graph2torch.target.target import Target, export_folder

@@ -12,10 +12,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from graph2torch.build import Recognised, build, recognise
+from graph2torch.build import build
 from graph2torch.errors import UnsupportedGraph
 from graph2torch.graph import load
 from graph2torch.lifted import check_lifted, lifted
+from graph2torch.recognise import Recognised, recognise
 from tests.lifting import check_bits, check_lifting, lift
 from tests.models import FAMILIES, Era, save_pair, tiny_checkpoint, tiny_policy
 

@@ -15,10 +15,11 @@ import torch
 
 import graph2torch.pair
 from graph2torch.bind import bind
-from graph2torch.build import build_policy, recognise
+from graph2torch.build import build_policy
 from graph2torch.checkpoint import load_checkpoint
 from graph2torch.errors import PairError
 from graph2torch.pair import CONFIGURATION, MAX_CONFIGURATION_BYTES, Compared, Match, Pair, Steps, judge, read_settings, step_of
+from graph2torch.recognise import recognise
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 
 BODY = "network_body._body_endoder.seq_layers"

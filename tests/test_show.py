@@ -18,9 +18,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from graph2torch.build import Build, build_policy, report
-from graph2torch.inspect import cover_folder, explain_model, inspect_file, list_rules
+from graph2torch.build import Build, build_policy
+from graph2torch.explain import cover_folder, explain_model, list_rules
+from graph2torch.inspect.file import inspect_file
 from graph2torch.judge.verify import Level
+from graph2torch.report.facts import facts
 from graph2torch.show.build import show_build
 from graph2torch.show.inspect import show_inspection
 from graph2torch.show.page import WIDTH, Page
@@ -143,7 +145,7 @@ def test_a_weaker_level_names_the_first_divergence_and_its_cause(folder: Path, d
     out = words(printed(show_build, made, Path("out")))
     assert "the rebuilt graph (the second) parts from the original (the first) at head: mean of the actions, mu: node" in out
     assert f"of the constant '{MU}', 3 of 16 numbers differ" in out
-    told = report(made, {})["divergence"]
+    told = facts(made, {})["divergence"]
     assert (told["kind"], told["rule"], told["node"]["op"], told["causes"]) == ("constant", "linear", "Gemm", [])
     model = tiny_policy()
     checkpoint = tiny_checkpoint(model)
@@ -151,11 +153,11 @@ def test_a_weaker_level_names_the_first_divergence_and_its_cause(folder: Path, d
     (folder / "halved").mkdir()
     made = build_policy(*save_pair(folder / "halved", model, checkpoint, "Halved"))
     assert "likely cause: '" + MU + "': in the second graph 0.5 times as large" in words(printed(show_build, made, Path("out")))
-    assert report(made, {})["divergence"]["causes"][0]["name"] == "scaled weights"
+    assert facts(made, {})["divergence"]["causes"][0]["name"] == "scaled weights"
 
 
 def test_an_equal_build_diverges_nowhere(same: Build, printed: Printed) -> None:
-    assert same.divergence is None and report(same, {})["divergence"] is None
+    assert same.divergence is None and facts(same, {})["divergence"] is None
     assert "parts from" not in printed(show_build, same, Path("out"))
 
 
@@ -368,9 +370,7 @@ def test_on_a_terminal_lines_are_as_wide_as_it_is(capsys: pytest.CaptureFixture[
 
 
 def test_an_encoding_without_arrows_is_no_error(folder: Path, same: Build) -> None:
-    code = (
-        "import sys; from graph2torch.inspect import *; from graph2torch.show.inspect import *; show_inspection(inspect_file(sys.argv[1]))"
-    )
+    code = "import sys; from graph2torch.inspect.file import *; from graph2torch.show.inspect import *; show_inspection(inspect_file(sys.argv[1]))"
     run = subprocess.run(
         [sys.executable, "-c", code, folder / "Same.onnx"],
         cwd=ROOT,

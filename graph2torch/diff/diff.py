@@ -503,9 +503,9 @@ def _diff_checkpoints(a: Path, b: Path, progress: Progress) -> Difference:
 
 def _diff_pair(graph: str | Path, checkpoint: str | Path, rules: Rules, progress: Progress) -> Difference:
     """A graph and a checkpoint: what `inspect` says of the pair."""
-    from graph2torch.build import recognise
     from graph2torch.checkpoint import load_checkpoint
-    from graph2torch.inspect import inspect_pair
+    from graph2torch.inspect.pair import inspect_pair
+    from graph2torch.recognise import recognise
 
     progress(f"reading {where(Path(graph))} and {where(Path(checkpoint))}")
     recognised = recognise(graph, rules)

@@ -19,7 +19,7 @@ import onnx
 
 from graph2torch.act.folder import open_folder
 from graph2torch.act.observations_file import complete, read_observations
-from graph2torch.build import MADE, Recognised, parting, recognise, unbuildable, versions
+from graph2torch.build import parting
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import Device, asked_for, cpu, exact
 from graph2torch.devices.device import threads as on_threads
@@ -27,9 +27,12 @@ from graph2torch.devices.on_device import DeviceCheck, check_on_device, moved
 from graph2torch.errors import FolderError, UnlikeGraphs, UnsupportedGraph
 from graph2torch.files import where
 from graph2torch.graph import Array, check_memory, load
+from graph2torch.output import MADE
 from graph2torch.precisions import PRECISIONS, check_dtype
+from graph2torch.recognise import Recognised, recognise, unbuildable
 from graph2torch.rulebook import Rules
 from graph2torch.spec import Block, PolicySpec
+from graph2torch.versions import versions
 
 from .figures import TOLERANCE, Figures, Tally, finite
 from .isomorphism import Alignment, align

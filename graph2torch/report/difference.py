@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graph2torch import __version__
-from graph2torch.build import recognise
 from graph2torch.diff.diff import Difference, File, GraphDifference
 from graph2torch.diff.weights import Weight
 from graph2torch.errors import Graph2TorchError
-from graph2torch.inspect import source_of
 from graph2torch.judge.correspondence import correspond
 from graph2torch.judge.figures import TOLERANCE, Figures
+from graph2torch.recognise import recognise
 from graph2torch.rulebook import Rules
 from graph2torch.show.figures import runs_of, ulps
 from graph2torch.show.page import sizes_of
 from graph2torch.show.parts import LEVELS
-from graph2torch.spec import Block, PolicySpec
+from graph2torch.spec import Block, PolicySpec, source_of
 from graph2torch.text import printable
 
 from .charts import ErrorChart, Measured, error_chart, shortly

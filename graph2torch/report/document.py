@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from graph2torch.graph import Array
-from graph2torch.inspect import trained_normalizers
+from graph2torch.inspect.statistics import trained_normalizers
 from graph2torch.judge.figures import TOLERANCE
 from graph2torch.show.figures import runs_of
 from graph2torch.show.parts import LEVELS, MEANINGS

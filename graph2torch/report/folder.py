@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from graph2torch.act.folder import REBUILD, open_folder
-from graph2torch.build import MADE
 from graph2torch.errors import FolderError
 from graph2torch.files import check_file, read_file, write_file
 from graph2torch.graph import Array
+from graph2torch.output import MADE
 from graph2torch.text import one_line, quoted
 
 from .page import report_page

@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from graph2torch.act.folder import Folder, open_folder
 from graph2torch.act.run import Runner, made_up
-from graph2torch.build import MADE, Recognised, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import Device, asked_for, cpu, exact
 from graph2torch.devices.device import threads as on_threads
@@ -33,9 +32,12 @@ from graph2torch.judge.observations import LARGE, SEED, Case, batch_of, deep
 from graph2torch.judge.precision import ACCEPTABLE, PrecisionCheck, network_before
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Judge
+from graph2torch.output import MADE
 from graph2torch.precisions import PRECISIONS
+from graph2torch.recognise import Recognised, recognise, unbuildable
 from graph2torch.rulebook import Rules
 from graph2torch.text import counted, one_line, printable
+from graph2torch.versions import versions
 
 Status = Literal["passed", "failed", "not applicable", "measured"]
 STATUSES: tuple[Status, ...] = ("passed", "failed", "not applicable", "measured")

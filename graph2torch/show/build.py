@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graph2torch.inspect import source_of, unmatched
+from graph2torch.inspect.pair import unmatched
 from graph2torch.pair import too_far
+from graph2torch.spec import source_of
 from graph2torch.text import counted, printable, quoted
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def show_build(made: Build, target: Path) -> None:
     if made.threads > 1:
         page.line(f"torch computed on {made.threads} threads")
     _show_build_warnings(page, made)
-    from graph2torch.build import FILES
+    from graph2torch.output import FILES
 
     page.heading(f"Written to {printable(str(target))}", ", ".join(FILES))
     if not made.equal:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graph2torch.inspect import VARIANCE_LIMIT, Found
+from graph2torch.inspect.numbers import Found
+from graph2torch.inspect.statistics import VARIANCE_LIMIT
 from graph2torch.text import counted, printable, quoted
 
 from .page import Page, fixed_values, megabytes, shortly, sizes_of, spread_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graph2torch.inspect import Found
+from graph2torch.inspect.numbers import Found
 from graph2torch.text import printable
 
 LEVELS = {

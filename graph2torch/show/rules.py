@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graph2torch.inspect import Found
+from graph2torch.inspect.numbers import Found
 from graph2torch.text import counted, printable
 
 from .page import Page

@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 
 from graph2torch.act.folder import open_folder
-from graph2torch.build import MAX_BUILT, Recognised, recognise, unbuildable, versions
 from graph2torch.canonical import canonicalise
 from graph2torch.devices.device import threads
 from graph2torch.errors import TargetError, UnsupportedGraph
@@ -31,9 +30,11 @@ from graph2torch.judge.runtime import check_accepted, session
 from graph2torch.judge.torchside import TorchSide
 from graph2torch.judge.verify import Level
 from graph2torch.precisions import PRECISIONS
+from graph2torch.recognise import MAX_BUILT, Recognised, recognise, unbuildable
 from graph2torch.rulebook import Rules
 from graph2torch.spec import PolicySpec
 from graph2torch.text import one_line, quoted
+from graph2torch.versions import versions
 
 from .graph import halved, restricted
 from .prune import undrawn_outputs

@@ -19,10 +19,11 @@ from graph2torch.board import board as board_file
 from graph2torch.board.board import Board, board_of_build, board_of_verification, check_board, events_of, write_board
 from graph2torch.board.drawing import graph_of
 from graph2torch.board.figures import LEVELS, Scalar
-from graph2torch.build import Build, build, build_policy, recognise
+from graph2torch.build import Build, build, build_policy
 from graph2torch.errors import OutputError
 from graph2torch.judge.deep import Deep, verify_folder
 from graph2torch.judge.verify import Level
+from graph2torch.recognise import recognise
 from graph2torch.training.run_folder import inspect_run
 from tests.commands import Result, check_trouble, left_over, run, unsafe
 from tests.drawing import check_drawing

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from graph2torch.act.run import Runner
-from graph2torch.build import FILES, build
+from graph2torch.build import build
+from graph2torch.output import FILES
 from tests.models import FAMILIES, tiny_policy
 
 from .damage import FLOATS, damaged, integer, text

@@ -16,12 +16,13 @@ import onnx
 from graph2torch.act.jsonlines import serve
 from graph2torch.act.observations_file import complete, observations_of
 from graph2torch.act.run import act_on
-from graph2torch.build import FILES, Build, build
+from graph2torch.build import Build, build
 from graph2torch.canonical import canonicalise
 from graph2torch.checkpoint import load_checkpoint
 from graph2torch.errors import ModelError
+from graph2torch.explain import explain_model
 from graph2torch.graph import load
-from graph2torch.inspect import explain_model, inspect_file
+from graph2torch.inspect.file import inspect_file
 from graph2torch.judge.causes import likely_causes
 from graph2torch.judge.correspondence import correspond
 from graph2torch.judge.divergence import first_divergence
@@ -29,6 +30,7 @@ from graph2torch.judge.isomorphism import align
 from graph2torch.judge.runtime import check_accepted
 from graph2torch.match import match_rules, parse_pattern
 from graph2torch.operators import table
+from graph2torch.output import FILES
 from graph2torch.rulebook import Rule, RuleBook
 from tests.commands import Result, check_trouble, run, unsafe
 from tests.pages import check_page

@@ -69,12 +69,12 @@ def serve(kind_name: str, seed: int, numbers: range, scratch: Path, keep: Path) 
     sys.dont_write_bytecode = True
     sys.path_importer_cache.clear()
 
-    from graph2torch import build, inspect, rulebook
+    from graph2torch import explain, recognise, rulebook
 
     from .kinds import KINDS
 
     once = functools.cache(rulebook.load_rules)
-    for module in (build, inspect):
+    for module in (recognise, explain):
         setattr(module, "load_rules", lambda *folders: rulebook.load_rules(*folders) if folders else once())  # noqa: B010
     once()
     if kind_name not in ("patterns", "tables", "observations", "onnx-bytes", "onnx-graphs"):

@@ -19,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from graph2torch.build import build_policy, recognise
+from graph2torch.build import build_policy
 from graph2torch.checkpoint import load_checkpoint
 from graph2torch.errors import CheckpointError, Graph2TorchError
+from graph2torch.recognise import recognise
 from tests.commands import unsafe
 from tests.models import tiny_checkpoint, tiny_policy
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from graph2torch.build import FILES
+from graph2torch.output import FILES
 from tests.commands import Result, check_trouble, left_over, run
 from tests.models import save_pair, tiny_policy
 

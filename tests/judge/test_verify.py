@@ -11,13 +11,14 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from graph2torch.build import Build, Recognised, rebuild
+from graph2torch.build import Build, rebuild
 from graph2torch.canonical import canonicalise
 from graph2torch.errors import UnsupportedGraph
 from graph2torch.graph import Model, read_graph
 from graph2torch.judge.isomorphism import align
 from graph2torch.judge.verify import Verification, verify
 from graph2torch.module import build_module
+from graph2torch.recognise import Recognised
 from graph2torch.rulebook import load_rules
 from tests.models import tiny_policy
 

@@ -13,7 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graph2torch.build import MADE, build, build_policy, report
+from graph2torch.build import build, build_policy
+from graph2torch.output import MADE
+from graph2torch.report.facts import facts
 from graph2torch.report.folder import read_tensors
 from graph2torch.report.page import breakable, embedded, report_page
 from tests.commands import check_trouble, left_over, run
@@ -133,7 +135,7 @@ def test_the_page_says_what_the_report_says(tmp_path: Path) -> None:
 def test_where_a_weight_comes_from_and_what_is_left_out(tmp_path: Path) -> None:
     """A std within rounding isn't called bit-equal; a checkpoint's name is whole in the table; inert nodes are named; so is what is bit-equal."""
     made = build_policy("assets/Huggy.onnx", "assets/Huggy.pt")
-    document = report(made, {})
+    document = facts(made, {})
     tensors = {"normalizer.normalization_steps": np.asarray(2_000_050)}
     read, _ = check_page(report_page(document, made.source, tensors))
     rows = dict(re.findall(r"(\S+)\s*← (.*?)\s*\[", read.text))
@@ -297,7 +299,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_any_report_is_shown_or_refused() -> None:
     """report.json may come from anyone: whatever stands anywhere in it, the page is one or there is none; never another exception."""
     made = build_policy("assets/Huggy.onnx", "assets/Huggy.pt")
-    document = json.loads(json.dumps(report(made, {})))
+    document = json.loads(json.dumps(facts(made, {})))
     tensors = {"normalizer.running_mean": np.ones(59, np.float32), "normalizer.std": np.full(59, np.nan, np.float32)}
     others: list[Any] = [None, True, -1, 2**70, "<script>executed=1</script>", "inf", [], [[]], {}, {"a": 1}, 1e308]
     rng = np.random.default_rng(1)

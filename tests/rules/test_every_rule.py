@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from graph2torch.build import Recognised, rebuild
+from graph2torch.build import rebuild
 from graph2torch.canonical import canonicalise
 from graph2torch.graph import Model, read_graph
 from graph2torch.judge.verify import EQUAL
 from graph2torch.match import match_rules
+from graph2torch.recognise import Recognised
 from graph2torch.rulebook import Rule, RuleBook, load_rules
 
 BOOK = load_rules()

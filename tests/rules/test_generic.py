@@ -11,10 +11,11 @@ import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
-from graph2torch.build import Build, build_policy, report
+from graph2torch.build import Build, build_policy
 from graph2torch.errors import PairError, RuleError, UnsupportedGraph
-from graph2torch.inspect import explain_model
+from graph2torch.explain import explain_model
 from graph2torch.operators import Operator, number, table
+from graph2torch.report.facts import facts
 from graph2torch.rulebook import load_rules
 from tests.models import save_pair, tiny_checkpoint, tiny_policy
 from tests.onnx_node_tests import node_tests, run
@@ -231,7 +232,7 @@ def test_architecture_comes_first_and_near_misses_are_kept(tmp_path: Path) -> No
     rules = made.spec.coverage().by_rule
     assert {"silu", "Tanh", "Mul"} <= rules.keys()
     assert len(made.spec.coverage().generic) == 2
-    entries = {n["op"]: n for n in report(made, {})["near_misses"]}
+    entries = {n["op"]: n for n in facts(made, {})["near_misses"]}
     assert set(entries) == {"Tanh", "Mul"}
     nearest = entries["Mul"]["nearest"]
     assert (nearest["rule"], nearest["matched"], nearest["of"]) == ("silu", 1, 2)

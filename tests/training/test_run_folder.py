@@ -14,7 +14,7 @@ import pytest
 
 import cli
 from graph2torch.errors import RunError
-from graph2torch.inspect import inspect_file
+from graph2torch.inspect.file import inspect_file
 from graph2torch.training import run_folder
 from graph2torch.training.run_folder import REWARD, inspect_run
 from tests.commands import check_trouble, run, unsafe

@@ -101,7 +101,7 @@ def test_memory_that_is_not_batched_is_built_for_one_agent(tmp_path: Path) -> No
 
 
 def test_another_order_of_memory_is_refused(tmp_path: Path) -> None:
-    from graph2torch.build import recognise
+    from graph2torch.recognise import recognise
 
     model = tiny_policy(memory=6)
     lstm = next(n for n in model.graph.node if n.op_type == "LSTM")

@@ -23,6 +23,7 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
     """The blocks as their rules describe them, with names that are unique and not in `taken`."""
     sources = _sources(graph, blocks)
     makers = {value: block.rule for block in blocks for value in block.outputs}
+    made_of = {value: frozenset(makers[v] for v in block.reads if v in makers) for block in blocks for value in block.outputs}
     readers: dict[str, list[Block]] = {}
     for block in blocks:
         for value in dict.fromkeys(block.reads):
@@ -54,6 +55,7 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
                 makers=frozenset(makers[value] for value in block.reads if value in makers),
                 readers=there,
                 beyond=_union(beyond_value.get(value) for value in block.outputs),
+                before=_union(made_of.get(value) for value in block.reads),
                 outputs=tuple(outputs[value] for value in block.outputs if value in outputs),
                 number=number[block.rule],
                 siblings=siblings[block.rule],
@@ -63,7 +65,7 @@ def name_blocks(graph: Graph, blocks: tuple[Block, ...], rules: Mapping[str, Rul
             described[i] = rules[block.rule].describe(block, place)
         number[block.rule] += 1
         turn[kind] += 1
-    return _own_tensors(_sequences(tuple(described), readers, set(graph.results), taken), rules, taken)
+    return _own_tensors(_told_apart(_sequences(tuple(described), readers, set(graph.results), taken), rules), rules, taken)
 
 
 def by_outputs(graph: Graph, blocks: tuple[Block, ...]) -> tuple[int, ...]:
@@ -109,6 +111,19 @@ def outputs_of(graph: Graph) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
+def _told_apart(blocks: tuple[Block, ...], rules: Mapping[str, Rule]) -> tuple[Block, ...]:
+    """What several blocks are called alike says which of them each is; single operators keep the operator's name."""
+    several = Counter(block.role for block in blocks if block.rule in rules)
+    seen: Counter[str] = Counter()
+    named = []
+    for block in blocks:
+        if block.rule in rules and several[block.role] > 1:
+            seen[block.role] += 1
+            block = replace(block, role=f"{block.role} ({seen[block.role]} of {several[block.role]})")
+        named.append(block)
+    return tuple(named)
+
+
 def _own_tensors(blocks: tuple[Block, ...], rules: Mapping[str, Rule], taken: set[str]) -> tuple[Block, ...]:
     """Tensors of single operators become the policy's own, called as the graph calls them, each once."""
     places: dict[str, str] = {}
@@ -151,7 +166,8 @@ def _sources(graph: Graph, blocks: tuple[Block, ...]) -> dict[str, str]:
 def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], results: set[str], taken: set[str]) -> tuple[Block, ...]:
     """Chains of modules that asked for the same sequence become one nn.Sequential; a lone module stays by itself.
 
-    A chain's blocks come one after the other, where its first one stood, and every name is given once.
+    A chain's blocks come one after the other, where its first one stood, and every name is given once. The number in a role counts
+    the blocks of that role: where another operator parts a chain, the second half goes on counting.
     """
     made = {block.outputs[0]: i for i, block in enumerate(blocks)}
     chains: dict[int, list[int]] = {}
@@ -169,6 +185,7 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
     starts = {chain[0]: chain for chain in chains.values()}
     chained = {i for chain in chains.values() for i in chain[1:]}
     named: list[Block] = []
+    numbers: Counter[str] = Counter()
     for i in (i for i in range(len(blocks)) if i not in chained):
         chain = [blocks[j] for j in starts.get(i, [i])]
         single = len(chain) == 1
@@ -176,9 +193,8 @@ def _sequences(blocks: tuple[Block, ...], readers: Mapping[str, list[Block]], re
         if name:
             name = identifier(name, taken)
             taken.add(name)
-        numbers: Counter[str] = Counter()
         for block in chain:
-            numbers[block.rule] += 1
-            role = block.role.replace("{number}", str(numbers[block.rule]))
+            numbers[block.role] += 1
+            role = block.role.replace("{number}", str(numbers[block.role]))
             named.append(replace(block, role=role, name=name if single else block.name, sequence="" if single else name))
     return tuple(named)

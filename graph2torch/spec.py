@@ -115,7 +115,7 @@ class Block:
     nodes:      indices of the file's nodes that it stands for, looked-through ones included
     name:       its attribute in the policy ("normalizer"), given by the family
     role:       what it is, for people ("normaliser of obs_0", "hidden layer {number}"), given by the family; the number
-                counts the blocks of its rule in its sequence
+                counts the blocks of that role
     label:      what its outputs are called in the source ("mu", "x, memory"), given by the family
     comment:    what its line in the source should be explained with, given by the family
     sequence:   the nn.Sequential it is part of, if any
@@ -179,6 +179,7 @@ class Place:
     makers:   rules of the blocks that make what it reads
     readers:  rules of the blocks that read what it makes
     beyond:   rules of the blocks that read what those make
+    before:   rules of the blocks that make what the makers read
     outputs:  names of the policy's outputs that are made of it
     number:   how many blocks of its rule stand before it; siblings: how many there are in all
     turn:     how many of those before it are read by the same rules; turns: how many of all are
@@ -195,6 +196,7 @@ class Place:
     siblings: int
     turn: int = 0
     turns: int = 1
+    before: frozenset[str] = frozenset()
 
     @property
     def observation(self) -> str:

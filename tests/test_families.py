@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from graph2torch.build import Build, build_policy
+from graph2torch.build import Build, build_policy, recognise
 from graph2torch.export import export
 from graph2torch.judge.observations import observation
 from graph2torch.module import build_module
+from graph2torch.spec import PolicySpec
 from tests.inert import check_inert
 from tests.models import FAMILIES, Era, save_pair, tiny_checkpoint, tiny_policy
+from tests.variants import other_activation, relu_for_silu
 
 
 def built(folder: Path, family: str, era: Era = "torch2", opset: int = 9) -> Build:
@@ -69,6 +72,49 @@ def test_what_a_policy_is_does_not_depend_on_the_order_of_nodes(tmp_path: Path, 
         actions = sampled(policies[0].distribution(*inputs))
         a, b = (policy.distribution(*inputs).log_prob(*actions) for policy in policies)
         assert torch.equal(a, b)
+
+
+# ---------------------------------------------------------------------------------------------- names
+def recognised(folder: Path, model: onnx.ModelProto) -> PolicySpec:
+    return recognise(save_pair(folder, model)[0]).spec
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *WIDE])
+def test_no_two_blocks_are_called_alike(tmp_path: Path, name: str) -> None:
+    spec = recognised(tmp_path, tiny_policy(**({**FAMILIES, **WIDE})[name]))
+    assert [role for role, n in Counter(b.role for b in spec.blocks).items() if n > 1] == []
+
+
+@pytest.mark.parametrize("other", [relu_for_silu, other_activation])
+def test_a_layer_with_another_activation_is_still_a_hidden_layer(
+    tmp_path: Path, other: Callable[[onnx.ModelProto], onnx.ModelProto]
+) -> None:
+    """Layers are numbered through, and the title counts them all, whether the activation is one that the rules know or a single operator."""
+    spec = recognised(tmp_path, other(tiny_policy(layers=3)))
+    assert [b.role for b in spec.blocks if b.rule == "linear"][:3] == ["hidden layer 1", "hidden layer 2", "hidden layer 3"]
+    assert spec.title == "4 observations → 8 → 8 → 8 → 2 continuous actions"
+    if other is relu_for_silu:
+        assert [b.role for b in spec.blocks if b.rule in ("silu", "relu")] == [f"activation of hidden layer {n}" for n in (1, 2, 3)]
+
+
+def test_layers_beside_each_other_count_once_in_a_title(tmp_path: Path) -> None:
+    """As in a gated layer: one gives the values, the other the gate."""
+    model = tiny_policy(layers=2)
+    first = next(n for n in model.graph.node if n.op_type == "Gemm")
+    sigmoid = next(n for n in model.graph.node if n.op_type == "Sigmoid")
+    bias = next(t for t in model.graph.initializer if t.name == first.input[2])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + np.float32(1), "shifted"))
+    gate = onnx.helper.make_node("Gemm", [*first.input[:2], "shifted"], ["gate"], "gate", transB=1)
+    sigmoid.input[0] = "gate"
+    model.graph.node.insert(list(model.graph.node).index(first) + 1, gate)
+    spec = recognised(tmp_path, model)
+    assert [b.role for b in spec.blocks if b.rule == "linear"][:3] == ["hidden layer 1", "hidden layer 2", "hidden layer 3"]
+    assert spec.title == "4 observations → 8 → 8 → 2 continuous actions"
+
+
+def test_titles_in_the_singular(tmp_path: Path) -> None:
+    assert recognised(tmp_path, tiny_policy((1,), 1)).title == "1 observation → 8 → 8 → 1 continuous action"
+    assert recognised(tmp_path, tiny_policy((2,), 1, branches=(3,))).title.endswith(" → 1 continuous and 3 discrete actions")
 
 
 # ---------------------------------------------------------------------------------------------- training

@@ -65,21 +65,21 @@ def _title(blocks: tuple[Block, ...], heads: "Heads", inputs: tuple[Input, ...],
     kinds = " and ".join(kind for kind in ("continuous", "discrete") if any(kind in o.name and "shape" not in o.name for o in outputs))
     if not any(block.parameters for block in blocks):
         return f"{kinds or 'no'} actions"
-    hidden = [
-        f"{'LSTM ' if block.rule == 'lstm' else ''}{block.code.arguments[1]}"
-        for block in blocks
-        if isinstance(block.code, Module) and (block.rule == "lstm" or (block.rule == "linear" and block.sequence == "body"))
-    ]
+    layers: dict[tuple[str, ...], str] = {}  # of those beside each other the first counts
+    for block in blocks:
+        if isinstance(block.code, Module) and (block.rule == "lstm" or (block.rule == "linear" and block.role.startswith("hidden layer"))):
+            layers.setdefault(block.reads, f"{'LSTM ' if block.rule == 'lstm' else ''}{block.code.arguments[1]}")
+    one = [heads.actions, *heads.options] in ([1], [0, 1])
     actions = [f"{heads.actions} continuous"] if heads.actions else []
     actions += [f"{_plus(heads.options)} discrete"] if heads.options else []
-    return " → ".join([_observed(inputs), *hidden, f"{' and '.join(actions) or 'no'} actions"])
+    return " → ".join([_observed(inputs), *layers.values(), f"{' and '.join(actions) or 'no'} action{'' if one else 's'}"])
 
 
 def _observed(inputs: tuple[Input, ...]) -> str:
     """`9 observations and an image of 3 × 20 × 24`."""
     seen = [i.shape[1:] for i in inputs if i.used and "obs" in i.name]
     numbers = sum(size for shape in seen if len(shape) == 1 for size in shape if isinstance(size, int))
-    parts = [f"{numbers} observations"] if numbers else []
+    parts = [f"{numbers} observation{'s' if numbers > 1 else ''}"] if numbers else []
     for rank, one in ((2, "a list of"), (3, "an image of")):
         parts += [f"{one} {' × '.join(map(str, shape))}" for shape in seen if len(shape) == rank]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "no observations"

@@ -24,5 +24,12 @@ ACTIONS = frozenset({"draw_action", "best_action", "log_probability"})
 
 def describe(block: Block, place: Place) -> Block:
     if place.makers & ACTIONS:
-        return replace(block, label=place.outputs[0] if place.outputs else "", role="head: actions of all branches")
+        what = (
+            "sampled actions"
+            if "draw_action" in place.makers
+            else "likeliest options"
+            if "best_action" in place.makers
+            else "log-probabilities"
+        )
+        return replace(block, label=place.outputs[0] if place.outputs else "", role=f"head: {what} of all branches")
     return replace(block, role="observations side by side")

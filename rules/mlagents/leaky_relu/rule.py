@@ -19,6 +19,8 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
+    if "linear" in place.makers and "flatten" not in place.before:
+        return replace(block, name=f"leaky_relu_{place.number + 1}", sequence="body", role="activation of hidden layer {number}")
     sequence, what = ("dense", "dense layer") if "linear" in place.makers else ("conv_layers", "convolution {number}")
     role = f"encoder of {place.source or 'the observations'}: activation of {what}"
     return replace(block, name=f"leaky_relu_{place.number + 1}", sequence=sequence + place.suffix, role=role)

@@ -34,5 +34,7 @@ def lift(match: Match) -> Block:
 
 
 def describe(block: Block, place: Place) -> Block:
-    what = "mask of one branch" if place.source == "action_masks" else "one observation"
-    return replace(block, role=f"{what} of {place.source or 'several'}")
+    if place.source == "action_masks":
+        return replace(block, role=f"mask of branch {place.turn}")
+    columns = block.code.text.removeprefix("x[:, ").removesuffix("]") if isinstance(block.code, Expression) else ""
+    return replace(block, role=f"columns {columns} of {place.source or 'several'}")

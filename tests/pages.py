@@ -18,7 +18,7 @@ figcaption table caption thead tbody tr th td details summary footer script svg 
 """
 _ATTRIBUTES = """
 lang charset http-equiv content name rel href class type hidden id tabindex aria-label aria-current aria-live aria-hidden role
-data-block data-normaliser width height viewbox preserveaspectratio transform d x y x1 x2 y1 y2 cx cy r rx colspan
+data-block data-label data-normaliser width height viewbox preserveaspectratio transform d x y x1 x2 y1 y2 cx cy r rx colspan
 """
 ELEMENTS, ATTRIBUTES = frozenset(_ELEMENTS.split()), frozenset(_ATTRIBUTES.split())
 CLASSES = re.compile(r"[a-z0-9 ]*")

@@ -288,7 +288,8 @@ class _Graphs:
             return "differs", reason
         if unequal := numbers.differing:
             worst = max(unequal, key=lambda f: f.max_abs / max(1.0, f.reference_max))
-            far = f"{quoted(worst.output)} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
+            what = quoted(worst.output) if worst in numbers.figures else "what random numbers are drawn from and scaled with"
+            far = f"{what} differs in {worst.differing:,} of {worst.compared:,} numbers, by up to {worst.max_abs:.3g}"
             return ("close" if numbers.worst <= TOLERANCE else "differs"), far
         for x, y in self.nodes():
             if draws_random(x) and not (x.op == y.op and same_attributes(x, y)):

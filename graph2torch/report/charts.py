@@ -170,7 +170,7 @@ def shortly(number: float, digits: int = 4) -> str:
     )
     if "e" in text:
         mantissa, _, exponent = text.partition("e")
-        text = f"{mantissa}e{int(exponent)}"
+        text = f"{float(text):g}" if 1 <= abs(number) < 10**6 else f"{mantissa}e{int(exponent)}"
     return text.replace("-", "−")
 
 

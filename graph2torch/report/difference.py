@@ -90,8 +90,7 @@ class DifferenceView(NamedTuple):
     equal: bool
     verdict: str
     level: str
-    ladder: tuple[tuple[str, bool], ...]
-    words: str
+    ladder: tuple[tuple[str, bool, str], ...]
     reason: str
     sides: tuple[Side, ...]
     marks: tuple[Mark, ...]
@@ -128,8 +127,7 @@ def view_of(found: Difference, a: str | Path, b: str | Path, rules: Rules = ()) 
         equal=found.equal,
         verdict=printable(found.verdict, 400),
         level=level,
-        ladder=tuple((name, ORDER.index(name) <= ORDER.index(level)) for name in ORDER) if level else (),
-        words=LEVELS[level].replace("rebuilt policy and the original", "two graphs") if level else "",
+        ladder=tuple((name, ORDER.index(name) <= ORDER.index(level), _meaning(name)) for name in ORDER) if level else (),
         reason=printable(graphs.reason, 400) if graphs is not None else "",
         sides=tuple(_sides(found, drawn)),
         marks=tuple(dict.fromkeys(t.mark for t in drawn.told)) if drawn is not None else (),
@@ -149,12 +147,18 @@ def view_of(found: Difference, a: str | Path, b: str | Path, rules: Rules = ()) 
     )
 
 
+def _meaning(level: str) -> str:
+    return LEVELS[level].replace("rebuilt policy and the original", "two graphs")
+
+
 def _said(text: str | None) -> str:
     return "nothing" if text is None else printable(text, 120)
 
 
 def _sides(found: Difference, drawn: _Drawn | None) -> Iterator[Side]:
     titles = found.graphs.structure.titles if found.graphs is not None else ("", "")
+    if drawn is not None and all(spec.family != "generic" for spec in drawn.specs):
+        titles = drawn.specs[0].title, drawn.specs[1].title  # where nothing differs, diff did not look what they are
     for n, (label, file) in enumerate((("a", found.a), ("b", found.b))):
         drawing = drawn.drawings[n] if drawn is not None else None
         yield Side(

@@ -61,7 +61,8 @@ class Value(NamedTuple):
 class Tensor(NamedTuple):
     """A tensor of the policy. state: "same" (graph and checkpoint hold the same bits), "drift", or "" where only one has it.
 
-    every: the histogram is of every n-th number
+    source: whose numbers model.py has: "checkpoint", "graph", or "derived" from another tensor
+    every:  the histogram is of every n-th number
     """
 
     path: str
@@ -74,6 +75,7 @@ class Tensor(NamedTuple):
     transform: str
     note: str
     state: str
+    source: str
     drift: str
     histogram: Histogram | None
     every: int
@@ -120,9 +122,12 @@ class Block(NamedTuple):
 
 
 class Normaliser(NamedTuple):
+    """known: whether it can be told which columns never changed, as the checkpoint's variance tells it."""
+
     role: str
     module: str
     steps: str
+    known: bool
     drawing: Statistics
     block: int | None
 
@@ -159,12 +164,13 @@ class Report(NamedTuple):
     words: str
     reason: str
     stronger: str
-    ladder: tuple[tuple[str, bool], ...]
+    ladder: tuple[tuple[str, bool, str], ...]
     facts: tuple[Fact, ...]
     divergence: str
     causes: tuple[str, ...]
     files: tuple[FileRow, ...]
     written: tuple[tuple[str, str], ...]
+    weights_from: str
     versions: tuple[tuple[str, str], ...]
     changed: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -320,12 +326,13 @@ class _Reader:
             words=LEVELS[level],
             reason=_text(self.document["reason"], 600),
             stronger=ORDER[min(ORDER.index(level) + 1, len(ORDER) - 1)],
-            ladder=tuple((name, ORDER.index(name) <= ORDER.index(level)) for name in ORDER),
+            ladder=tuple((name, ORDER.index(name) <= ORDER.index(level), LEVELS[name]) for name in ORDER),
             facts=tuple(self.facts(pair, shares)),
             divergence=_text(divergence.get("words"), 600),
             causes=tuple(_text(cause["words"], 400) for cause in _dicts(divergence.get("causes", []))),
             files=tuple(self.files(original)),
             written=tuple((_text(k, 60), _text(v, 64)) for k, v in _is(self.document["files"], dict).items()),
+            weights_from="checkpoint" if any(t.source == "checkpoint" for t in self.views.values()) else "graph",
             versions=tuple((_text(k, 40), _text(v, 40)) for k, v in _is(self.document["versions"], dict).items()),
             changed=tuple(printable(name, 60) for name in self.changed),
             warnings=tuple(_text(w, 400) for w in _list(original["warnings"])),
@@ -358,7 +365,7 @@ class _Reader:
             nodes = len(_list(witness["nodes"])) + len(_list(witness["classes"]))
             constants = counted(len(_list(witness["initializers"])), "constant")
             yield Fact(
-                "yes", "Structure", f"{counted(nodes, 'operator')} laid on each other from named inputs to outputs, {constants} bit-equal"
+                "yes", "Structure", f"{counted(nodes, 'operator')}, each with its counterpart from inputs to outputs; {constants} bit-equal"
             )
         else:
             refusal, differing = _text(witness["refusal"], 300), len(_list(witness["differing"]))
@@ -396,6 +403,8 @@ class _Reader:
         )
         if self.verification is not None:
             yield self.deeper(self.verification)
+        else:
+            yield Fact("–", "verify", "not on this page: much more is tried by graph2torch report DIR --verify")
         if (precision := self.document.get("precision")) is not None:
             yield self.rounded(_is(precision, dict))
         if self.document["device"] is not None:
@@ -567,7 +576,7 @@ class _Reader:
         return Tensor(
             _text(path, 120), _shape(p["shape"]), _text(p["dtype"], 16), numbers, _is(p["trainable"], bool), _text(p["checkpoint"], 160),
             _text(p["graph"], 160), _text(p["transform"], 200), _text(p["note"], 200),
-            "drift" if drift is not None else "same" if agrees is True else "", words,
+            "drift" if drift is not None else "same" if agrees is True else "", _text(p["source"], 16), words,
             None if array is None or array.dtype.kind not in "fiub" else histogram(array if every == 1 else array.reshape(-1)[::every]), every,
             self.owner.get(path),
         )  # fmt: skip
@@ -586,12 +595,13 @@ class _Reader:
             if spread is None or spread.shape != mean.shape or spread.dtype.kind != "f":
                 continue
             variance = self.parameters.get(f"{module}.running_variance")
-            never = known.constant() if known is not None and variance is not None and variance["source"] != "derived" else []
+            told = known is not None and variance is not None and variance["source"] != "derived"
+            never = known.constant() if known is not None and told else []
             number = self.owner.get(path)
             role = module if number is None else _is(self.raw[number]["role"], str)
-            steps = "" if known is None or variance is None or variance["source"] == "derived" else f"{known.steps:,}"
+            steps = f"{known.steps:,}" if known is not None and told else ""
             drawing = statistics(mean.astype(np.float64), spread.astype(np.float64), never)
-            yield Normaliser(printable(role, 120), printable(module, 80), steps, drawing, number)
+            yield Normaliser(printable(role, 120), printable(module, 80), steps, told, drawing, number)
 
     # ------------------------------------------------------------------------------------------ contract
     def inputs(self) -> Iterator[Value]:
@@ -632,7 +642,11 @@ class _Reader:
         agreeing = [t for t in self.views.values() if t.state == "same"]
         rounded = sum("within" in t.note for t in agreeing)
         same = f"{counted(len(agreeing) - rounded, 'tensor')} bit-equal in graph and checkpoint"
-        meaning = same + (f", {rounded} std within rounding" if rounded else "") if verdict == "same" else MEANINGS.get(verdict, "")
+        meaning = (
+            same + (f", the std of {counted(rounded, 'normaliser')} within rounding" if rounded else "")
+            if verdict == "same"
+            else MEANINGS.get(verdict, "")
+        )
         unused = self.values(told["unused"])
         modules = _is(told["modules"], dict)
         return PairView(

@@ -82,6 +82,11 @@ def breakable(text: str) -> Markup:
     return Markup("<wbr>").join(part for part in re.split(r"(?<=/)|(?<=\.)(?!\d)", text) if part)
 
 
+def sentence(text: str) -> str:
+    """With a capital letter, unless it begins with a name: of a program, a file or code."""
+    return text[:1].upper() + text[1:] if re.match(r"(?!onnxruntime|torch)[a-z]+[ :,]", text) else text
+
+
 @lru_cache(1)
 def _environment() -> Environment:
     from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
@@ -124,5 +129,6 @@ def _environment() -> Environment:
     environment.filters["breakable"] = breakable
     environment.filters["error"] = lambda number: shortly(number, 2)
     environment.filters["thousands"] = lambda number: f"{number:,}"
+    environment.filters["sentence"] = sentence
     environment.filters["px"] = lambda number: f"{number:.1f}".removesuffix(".0")
     return environment

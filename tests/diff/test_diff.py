@@ -318,6 +318,7 @@ def test_what_is_drawn_from_is_compared(tmp_path: Path) -> None:
     assert not found.equal and graphs.level == "differs"
     assert not any(f.differing for f in graphs.numbers.figures) and any(f.differing for f in graphs.numbers.drawn_from)
     assert "only what is drawn from differs" in found.verdict
+    assert graphs.reason.startswith("what random numbers are drawn from and scaled with differs in ")
 
 
 def test_a_draw_that_only_one_makes_is_not_compared(tmp_path: Path) -> None:

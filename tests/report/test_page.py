@@ -17,7 +17,7 @@ from graph2torch.build import build, build_policy
 from graph2torch.output import MADE
 from graph2torch.report.facts import facts
 from graph2torch.report.folder import read_tensors
-from graph2torch.report.page import breakable, embedded, report_page
+from graph2torch.report.page import breakable, embedded, report_page, sentence
 from tests.commands import check_trouble, left_over, run
 from tests.models import FAMILIES, save_pair, tiny_checkpoint, tiny_policy
 from tests.pages import check_page
@@ -150,6 +150,21 @@ def test_where_a_weight_comes_from_and_what_is_left_out(tmp_path: Path) -> None:
     assert equal and f"Bit-equal: {', '.join(equal)}." in read.text
 
 
+def test_a_sentence_begins_with_a_capital_unless_with_a_name() -> None:
+    assert [sentence(text) for text in ("the weights are", "hidden layer 1: x", "onnxruntime gave", "sqrt(variance + eps)", "model.py is", "'x'", "")] == [
+        "The weights are", "Hidden layer 1: x", "onnxruntime gave", "sqrt(variance + eps)", "model.py is", "'x'", "",
+    ]  # fmt: skip
+
+
+def test_what_the_page_does_not_know_it_says(tmp_path: Path) -> None:
+    """Without a checkpoint: tensors that were derived come from no file, and no column is said to have changed; without verify: how to get it."""
+    read, _ = check_page(made_page(tmp_path, tiny_policy()))
+    assert read.texts["td"].count("derived") == 2 and "both" not in read.texts["dt"]
+    assert "only a checkpoint tells" in read.text and "marked ×" not in read.text
+    assert "made from Tiny.onnx and the weights in it" in " ".join(read.text.split())
+    assert read.text.count("graph2torch report DIR --verify") == 2
+
+
 def test_a_long_name_breaks_behind_dots_and_slashes() -> None:
     assert str(breakable("/a.b<c>/d.")) == "/<wbr>a.<wbr>b&lt;c&gt;/<wbr>d."
     assert str(breakable("layers.0.weight at -1.25")) == "layers.0.<wbr>weight at -1.25"
@@ -175,7 +190,7 @@ def test_a_pair_that_drifted(tmp_path: Path) -> None:
     ]
     assert run("build", tmp_path / "Tiny.onnx", tmp_path / "Tiny.pt", "-o", tmp_path / "out", "--force", "--weights", "onnx").status == 0
     read, _ = check_page((tmp_path / "out" / "report.html").read_text("utf-8"))
-    assert "Equal" in read.text and "graph and checkpoint differ" in read.text
+    assert "Equal" in read.text and "graph; the checkpoint differs" in read.text
 
 
 @pytest.mark.parametrize("policy", [hostile_policy, generic_policy])

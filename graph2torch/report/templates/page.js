@@ -9,7 +9,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const theme = document.querySelector(".theme");
   const shown = () => root.dataset.theme || (dark.matches ? "dark" : "light");
-  const label = () => { theme.textContent = shown() === "dark" ? "Light" : "Dark"; };
+  const label = () => { theme.textContent = shown() === "dark" ? "Light" : "Dark"; theme.setAttribute("aria-label", `${theme.textContent} colours`); };
   try { const kept = localStorage.getItem("graph2torch-theme"); if (kept === "dark" || kept === "light") root.dataset.theme = kept; } catch { /* not allowed */ }
   theme.hidden = false;
   theme.addEventListener("click", () => {
@@ -21,9 +21,14 @@
   label();
 
   // a drawing shrinks to the room there is, as long as it can be read; sections and lines that go on beyond the right edge fade out there
-  for (const graph of all(".graph")) graph.style.minWidth = `${Math.floor(0.64 * graph.viewBox.baseVal.width)}px`;
+  const smallest = 0.68, readable = 0.85;
+  const fit = (graph) => {
+    const room = graph.parentElement.clientWidth - 4, width = graph.viewBox.baseVal.width;
+    graph.style.minWidth = `${Math.floor(room >= smallest * width ? smallest * width : readable * width)}px`;
+  };
   const fade = (element) => { element.classList.toggle("more-right", element.scrollLeft + element.clientWidth < element.scrollWidth - 1); };
-  const sized = new ResizeObserver((entries) => { for (const entry of entries) fade(entry.target); });
+  const sized = new ResizeObserver((entries) => { for (const { target } of entries) { const graph = target.querySelector(".graph"); if (graph) fit(graph); else fade(target); } });
+  for (const graph of all(".graph")) { fit(graph); sized.observe(graph.parentElement); }
   for (const element of all("nav, .listing")) {
     element.addEventListener("scroll", () => fade(element), { passive: true });
     sized.observe(element);
@@ -61,7 +66,8 @@
     event.preventDefault();
     const id = link.getAttribute("href").slice(1);
     select(id, true);
-    if (!link.classList.contains("box") && !link.closest(".panel")) box(id)?.scrollIntoView({ block: "center" });
+    if (narrow.matches) box(id)?.scrollIntoView({ block: "start" }); // above what comes up from below
+    else if (!link.classList.contains("box") && !link.closest(".panel")) box(id)?.scrollIntoView({ block: "center" });
     try { history.replaceState(null, "", `#${id}`); } catch { /* not allowed */ }
   });
   const arrows = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"];
@@ -92,6 +98,11 @@
     const first = box(current)?.closest(".drawing") === drawing ? box(current) : drawing.querySelector("a.box");
     if (first) drawing.scrollLeft += first.getBoundingClientRect().x + first.getBoundingClientRect().width / 2 - drawing.getBoundingClientRect().x - drawing.clientWidth / 2;
   }
+
+  // on paper nothing can be opened
+  let closed = [];
+  addEventListener("beforeprint", () => { closed = all("details:not([open])"); for (const details of closed) details.open = true; });
+  addEventListener("afterprint", () => { for (const details of closed) details.open = false; });
 
   // a normaliser's columns, under the pointer or the arrow keys
   const short = (x) => (x === 0 ? "0" : String(Number(x.toPrecision(4)))).replace("-", "−");

@@ -15,10 +15,11 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from graph2torch.build import Build, build_policy, recognise
+from graph2torch.build import Build, build_policy
 from graph2torch.export import export
 from graph2torch.judge.observations import observation
 from graph2torch.module import build_module
+from graph2torch.recognise import recognise
 from graph2torch.spec import PolicySpec
 from tests.inert import check_inert
 from tests.models import FAMILIES, Era, save_pair, tiny_checkpoint, tiny_policy

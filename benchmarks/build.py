@@ -28,9 +28,10 @@ from .measure import ROOT, environment, figure, show, summary, table, versions, 
 TARGET = 0.5
 # stage → where the function is looked up when a build calls it
 STAGES = {
-    "load": ("graph2torch.build", "load"),
-    "rules": ("graph2torch.build", "load_rules"),
-    "canonicalise": ("graph2torch.build", "canonicalise"),
+    "load": ("graph2torch.recognise", "load"),
+    "rules": ("graph2torch.recognise", "load_rules"),
+    "canonicalise": ("graph2torch.recognise", "canonicalise"),
+    "canonicalise the copy": ("graph2torch.build", "canonicalise"),
     "recognise": ("graph2torch.rulebook", "RuleBook.recognise"),
     "checkpoint": ("graph2torch.build", "load_checkpoint"),
     "bind": ("graph2torch.build", "bind"),
